@@ -37,7 +37,6 @@ from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import SecondOpinions, Verifiers, Webhooks
 from router.errors import ConfigError
-from router.estimate.pass_rate import PassRateModel
 from router.ledger import query
 from router.ledger.adjust import COMPARED_MS, PRICE
 from router.ledger.journal import BESIDE, SqliteJournal, TeeJournal
@@ -175,9 +174,9 @@ class GatewayProcess:
         self._alerts = Alerts(self._budgets, to_alert, self._webhooks.post, self._egress.withheld)
         self._alerts.adopt(config.budgets)
         verifiers = Verifiers(self._egress, partial(self._telemetry.count, "verdicts"))
-        learned = learned_from(self._ledger)
+        learned, known = learned_from(self._ledger, config.targets)
         self._recorder = OutcomeRecorder(
-            self._ledger, self._journal, learned, PassRateModel(), verifiers, self._telemetry, asking(self._judged)
+            self._ledger, self._journal, learned, known, verifiers, self._telemetry, asking(self._judged)
         )
         self._tariff = MeasuredPrices(self._ledger, learned.measured)
         accounting = self._accounting = Accounting(

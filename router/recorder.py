@@ -3,7 +3,7 @@ from that log."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -12,10 +12,12 @@ from msgspec import Struct
 from router.classify import difficulty
 from router.config.policy import Config, Route
 from router.decide.explain import encode, explain
+from router.decide.profile import request_of
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.side_calls import Verifiers
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import Drift, PassRateModel
+from router.estimate.tokens import template
 from router.ledger import query
 from router.ledger.engines import prices
 from router.ledger.ledger import Ledger
@@ -38,8 +40,8 @@ from router.types.attempt import (
 )
 from router.types.clock import now_ms
 from router.types.decision import Decision
-from router.types.request import USUAL_READ, Caller, Reading, Request, TokensRead
-from router.types.target import ClassRule, Task
+from router.types.request import MEDIA, USUAL_READ, Caller, Reading, Request, TokensRead
+from router.types.target import ClassRule, Target, Task
 
 MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
 """Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
@@ -70,16 +72,18 @@ class ServedContext(Struct, frozen=True):
         return LearningFacts.of(seen, {one.target: one.p for one in plan.weigh()})
 
 
-def learned_from(ledger: Ledger) -> TargetStats:
-    """What the latest attempts of the ledger teach, and what its local engines cost."""
-    learned = TargetStats()
+def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> tuple[TargetStats, set[str]]:
+    """What the latest attempts of the ledger teach, and what its local engines cost; and the ids of their requests."""
+    learned, rows = TargetStats(), query.finished(ledger, LEARNED_FROM)
     learned.measured.publish(prices(ledger))
-    for row in query.finished(ledger, LEARNED_FROM):
-        learned.observe(_sample(row))
-    return learned
+    for row in rows:
+        learned.observe(_sample(row, targets))
+    return learned, {row.request_id for row in rows}
 
 
-def _sample(row: query.FinishedAttempt) -> AttemptSample:
+def _sample(row: query.FinishedAttempt, targets: Mapping[str, Target]) -> AttemptSample:
+    asked = request_of(row.shape, id=row.request_id, endpoint="chat", model="", stream=False, session="", tags=())
+    counted = row.shape.bytes and row.target in targets and not asked.script.endswith(MEDIA)
     read = TokensRead(0.0, 0.0)  # while that is not known any more
     with suppress(ValueError):
         read = Reading.unpack(row.traits).tokens
@@ -89,8 +93,11 @@ def _sample(row: query.FinishedAttempt) -> AttemptSample:
         task=Task(row.task),
         template=row.template,
         read=read,
-        output=(row.visible + (row.reasoning or 0) + row.audio) // row.choices,
-        thinking=None if row.reasoning is None else row.reasoning // row.choices,
+        script=asked.script,
+        output=(row.visible + (row.reasoning or 0) + row.audio) // asked.choices,
+        thinking=None if row.reasoning is None else row.reasoning // asked.choices,
+        input=row.input if counted else None,
+        expected_input=asked.rough_tokens + template(targets[row.target]) if counted else 0,
         first_ms=row.first_ms,
         total_ms=row.total_ms,
         ended_ms=row.started_ms + row.total_ms,
@@ -154,33 +161,35 @@ def _samples(decision: Decision, attempts: Sequence[Attempt]) -> Iterator[Attemp
 
 
 class OutcomeRecorder:
-    """One for a process. `ask` is how a judge is asked: as any client is."""
+    """One for a process. `ask` is how a judge is asked: as any client is; `known`: requests that were learned from."""
 
     def __init__(
         self,
         ledger: Ledger,
         journal: Journal,
         learned: TargetStats,
-        beliefs: PassRateModel,
+        known: set[str],
         verifiers: Verifiers,
         telemetry: Telemetry,
         ask: Ask,
     ) -> None:
-        self._learned, self.beliefs = learned, beliefs
+        self._learned, self.beliefs = learned, PassRateModel()
         self._journal, self._verifiers, self._telemetry = journal, verifiers, telemetry
         self._trust = Trust()
         self._judging = Judging(ask, self._trust, partial(telemetry.count, "judgements"))
         self._drift = Drift()
+        self._targets: Mapping[str, Target] = {}
         self._pending: set[asyncio.Task[None]] = set()
         self._unread: list[Unread] = []
         self._reading = asyncio.Lock()
         log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
-        self._elsewhere = query.OtherProcesses(ledger, journal.owner)
-        self._learning = Learning(log, beliefs, self._trust, telemetry, self._drift.scored, self._tell)
+        self._elsewhere = query.OtherProcesses(ledger, journal.owner, known)
+        self._learning = Learning(log, self.beliefs, self._trust, telemetry, self._drift.scored, self._tell)
         self._judges: asyncio.Task[None] | None = None
 
     def adopt(self, config: Config) -> None:
         """Another policy is in force."""
+        self._targets = config.targets
         self.beliefs.adopt(tuple(config.targets.values()))
         self._drift.targets = frozenset(config.targets)
         self._verifiers.adopt(one for route in config.routes.values() for one in route.verifiers)
@@ -194,8 +203,8 @@ class OutcomeRecorder:
         """Raises what the ledger raises."""
         await self.read_waiting()
         for row in await asyncio.to_thread(self._elsewhere.new, LEARNED_AT_ONCE):
-            self._learned.observe(_sample(row))
-        self._learned.learn()
+            self._learned.observe(_sample(row, self._targets))
+        self._learned.rest()
         await self._learning.tick()
         self._telemetry.consistency, self._telemetry.agreement = self._trust.consistency, self._trust.agreement
 

@@ -106,16 +106,14 @@ def _wrong_value(source: YamlFile, detail: ErrorDetails) -> tuple[str, str]:
     if kind == "mistake":
         return context["expected"], context["remedy"]
     if kind in ("literal_error", "enum"):
-        return _words(source, detail["loc"], str(context["expected"]))
+        loc, expected = detail["loc"], str(context["expected"])
+        options = [option.strip(" '") for option in expected.replace(" or ", ",").split(",")]
+        remedy = did_you_mean(source.text(loc), options)
+        form = _FORMS.get(str(source.walk(loc)[0][-1])) if loc[-1] == "word" else None
+        return expected, remedy if form is None else f"{remedy}{' Or' if remedy.endswith('?') else ', or'} write {form}"
     name = _NAMES.get(str(context.get("pattern")), "")
     must_be, remedy = _WRONG.get(kind) or _WRONG["patterns"].get(name, ("of another form", "correct it"))
     return must_be.format_map(context), remedy
-
-
-def _words(source: YamlFile, loc: Loc, expected: str) -> tuple[str, str]:
-    remedy = did_you_mean(source.text(loc), [option.strip(" '") for option in expected.replace(" or ", ",").split(",")])
-    form = _FORMS.get(str(source.walk(loc)[0][-1])) if loc[-1] == "word" else None
-    return expected, remedy if form is None else f"{remedy}{' Or' if remedy.endswith('?') else ', or'} write {form}"
 
 
 def _dotted(source: YamlFile, loc: Loc) -> str:

@@ -195,6 +195,7 @@ class TargetStats:
         self._waiting: list[tuple[AttemptSample, int]] = []
         """What is to be learned from, and the widest kind of work that it is new for."""
         self._recalled: dict[str, dict[Hashable, Any]] = {}
+        self._news = False
         self._count = Counter[str]()
         self.caches = Caches()
         self.measured = Measured()
@@ -207,6 +208,7 @@ class TargetStats:
             self.margins[target] = 1 + (margin - 1) * CALM
         self._waiting.append((seen, 0))
         self._count[target] += 1
+        self._news = True
         news = seen.past_cap > self._worst[target] or (seen.cut and (seen.output or 0) >= LONG_CUT * seen.read.visible)
         if news or (count := self._count[target]) <= NEWS or count % EACH == 0:
             self._recalled.pop(target, None)
@@ -222,6 +224,14 @@ class TargetStats:
         if not seen.cut and seen.task is not None:
             self._waiting.append((seen, 1))
             self._recalled.pop(seen.target, None)
+
+    def rest(self) -> None:
+        """Called at times: once no answers come any more, all is worked out again, so that all processes know the
+        same."""
+        self.learn()
+        if not self._news:
+            self._recalled.clear()
+        self._news = False
 
     def learn(self) -> None:
         """From what was observed since the last time."""

@@ -119,7 +119,8 @@ def facts(card: Card) -> Vector:
     """[F], NaN where nothing is known."""
     row = [_logit(card.scores.get(name)) for name in BENCHMARKS]
     usd = card.rate and card.rate / NANO_PER_USD
-    row += map(_log, (card.active_b or card.parameters_b, card.parameters_b, usd, card.context))
+    sizes = (card.active_b or card.parameters_b, card.parameters_b, usd, card.context)
+    row += [log(size) if size else np.nan for size in sizes]
     row.append(np.nan if card.thinking is None else log2(1 + card.thinking / 1_000))
     return np.array(row, dtype=np.float64)
 
@@ -130,10 +131,6 @@ def condition(mean: Vector, covariance: Vector, known: Vector) -> CardAbility:
     gain = np.linalg.solve(covariance[np.ix_(at, at)], covariance[at, :ABILITIES]).T
     expected = mean[:ABILITIES] + gain @ (known[at - ABILITIES] - mean[at])
     return CardAbility(expected, covariance[:ABILITIES, :ABILITIES] - gain @ covariance[at, :ABILITIES])
-
-
-def _log(value: float | None) -> float:
-    return log(value) if value else np.nan
 
 
 def _logit(score: float | None) -> float:

@@ -89,9 +89,11 @@ def fits_thinking(target: Target, tokens: int, learned: TargetStats) -> bool:
 def p90(target: Target, effort: str, learned: TargetStats, task: Work | None) -> int:
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
-    prior = card(target.model.thinking, effort)
+    prior = card(target.model.thinking, effort)  # of such a target no easy request says that it never thinks
     return learned.recall(
-        target.id, (effort, task, prior), lambda: learned.kind(target.id, effort, task).thinking(P90, prior)
+        target.id,
+        (effort, task, prior),
+        lambda: max(learned.kind(target.id, effort, task).thinking(P90, prior), min(prior, 1)),
     )
 
 

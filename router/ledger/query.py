@@ -13,6 +13,7 @@ from router.ledger import outcomes
 from router.ledger.ledger import Ledger
 from router.ledger.rows import EVER_MS, Connection, Documents, among, sql_placeholders
 from router.types.clock import least_id, now_ms
+from router.types.decision import RequestProfile
 from router.types.request import DAY_MS
 from router.types.tables import patterns
 
@@ -104,7 +105,7 @@ LATEST_READ = 1_024
 
 
 class FinishedAttempt(Struct, frozen=True):
-    """An attempt that told what it used. Tokens over all choices."""
+    """An attempt that told what it used. Tokens over all choices; `input` without media."""
 
     target: str
     thinking: str
@@ -112,7 +113,7 @@ class FinishedAttempt(Struct, frozen=True):
     template: str
     outcome: str
     finish_reason: str
-    input: int
+    input: int | None
     visible: int
     reasoning: int | None
     audio: int
@@ -121,9 +122,10 @@ class FinishedAttempt(Struct, frozen=True):
     total_ms: int
     started_ms: int
     request_id: str
-    choices: int = 1
+    shape: RequestProfile = RequestProfile()
+    """Of the newest requests, as is …"""
     traits: bytes = b""
-    """Of the newest: what was read of the request, packed; empty: nothing was."""
+    """… what was read, packed; empty: nothing was."""
 
 
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
@@ -184,17 +186,15 @@ def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[
     for at, attempt in enumerate(attempts[:LATEST_READ]):
         with suppress(msgspec.DecodeError, ValueError):
             known = outcomes.decided.decode(document(connection, attempt.request_id) or b"{}")
-            choices = max(known.shape.n, known.shape.best_of) * known.shape.prompts
-            attempts[at] = structs.replace(attempt, traits=b64decode(known.classification.traits), choices=choices)
+            attempts[at] = structs.replace(attempt, traits=b64decode(known.classification.traits), shape=known.shape)
     return attempts[::-1]
 
 
 class OtherProcesses:
     """Attempts of other processes on the same ledger: each of them is told once, soon after its request was settled."""
 
-    def __init__(self, ledger: Ledger, owner: str) -> None:
-        self._ledger, self._owner = ledger, owner
-        self._told: set[str] = set()
+    def __init__(self, ledger: Ledger, owner: str, told: set[str]) -> None:
+        self._ledger, self._owner, self._told = ledger, owner, told
         self._waiting: set[str] = set()
         """Requests that are held, or whose texts may not have been read yet."""
         self._looks: dict[str, int] = {}
