@@ -7,7 +7,7 @@ import typer
 
 from router.cli.app import PolicyOption, SinceOption, UntilOption, fail, failing, ledger_there, settings_of
 from router.export.focus import ParquetMissing, dataset, write_csv, write_parquet
-from router.ledger.facts.query import RowsExpired
+from router.ledger.facts import RowsExpired
 from router.report.query import Parameters, request_of
 from router.report.report import Definition
 from router.types.clock import iso, now_ms

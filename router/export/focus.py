@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import Label, Query, Sums
+from router.ledger.facts import ATTEMPTS, HOUR_MS, Label, Query, Sums
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
 from router.ledger.write import BUCKETS
@@ -240,11 +239,11 @@ def dataset(
     """
     first = None if since_ms is None else since_ms // HOUR_MS * HOUR_MS
     last = None if until_ms is None else -(-until_ms // HOUR_MS) * HOUR_MS
-    hours = Query(table=TABLE, by=("hour",), measures=("requests",), since_ms=first, until_ms=last)
+    hours = Query(table=ATTEMPTS, by=("hour",), measures=("requests",), since_ms=first, until_ms=last)
     for begin in sorted({int(hour or 0) // TOGETHER * TOGETHER for (hour,) in sums(connection, hours)}):
         since, until = begin * HOUR_MS, (begin + TOGETHER) * HOUR_MS
         since, until = max(since, first or 0), min(until, until if last is None else last)
-        query = Query(table=TABLE, by=("hour", *BY), measures=MEASURES, since_ms=since, until_ms=until)
+        query = Query(table=ATTEMPTS, by=("hour", *BY), measures=MEASURES, since_ms=since, until_ms=until)
         yield from _records(sums(connection, query), directory)
 
 

@@ -5,8 +5,9 @@ import logging
 import os
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,12 +21,14 @@ from router.types.account import Journal, LedgerUnavailable, LocalJournal, Row
 from router.types.clock import new_id
 
 # Group commit: one thread owns the connection. It is handed everything that was queued during one turn of the event
-# loop; while it writes that in one transaction, the next one gathers. So a slow disk, or another process that writes,
-# costs those who wait for their commit, and never the event loop.
+# loop; while it writes that in one transaction, the next one gathers. So a slow disk, a server, or another process that
+# writes costs those who wait for their commit, and never the event loop.
 #
 # `synchronous=NORMAL` keeps every committed row through a crash of the process; a power cut may lose the last ones.
 
 T = TypeVar("T")
+Item = tuple[str, Row]
+"""A statement and its values."""
 RETRY_S = 0.5
 """How long after a failed commit it is tried again."""
 BUSY_MS = 2_000
@@ -47,7 +50,7 @@ class Transaction(Struct):
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     """By statement."""
-    changes: list[tuple[str, Row]] = []
+    changes: list[Item] = []
     calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
     waiters: list[asyncio.Future[None]] = []
     results: list[Any] = []
@@ -55,28 +58,46 @@ class Transaction(Struct):
     error: Exception | None = None
     """Why it was not."""
 
+    def __len__(self) -> int:
+        return sum(map(len, self.rows.values())) + len(self.changes)
 
-class SqliteJournal:
-    """The `LocalJournal` port over one SQLite file; use inside one running event loop."""
+    def items(self) -> Iterator[Item]:
+        """New rows first, in the order in which their statements were first used; then changes."""
+        yield from ((statement, row) for statement, rows in self.rows.items() for row in rows)
+        yield from self.changes
 
-    def __init__(self, path: Path, prefix: str = "") -> None:
+
+class GroupJournal(ABC):
+    """The `Journal` port over any database; use inside one running event loop."""
+
+    def __init__(self, prefix: str = "") -> None:
         """`prefix`: of its `owner`."""
-        self.path = path
+        self.owner = prefix + new_id()
+        self.available = True
         self._loop = asyncio.get_running_loop()
-        self._wal = path.with_name(path.name + "-wal")
-        self._connection, self._reader = connect(path), connect(path)
-        migrate(self._connection)
-        self._connection.execute("PRAGMA wal_autocheckpoint = 0")
-        self._queued, self._under_way = Transaction(), False
+        self._queued = Transaction()
+        self._under_way: Transaction | None = None
+        self._backlog: list[Item] = []
+        """Could not be written, and must be before anything else."""
+        self._behind = 0
+        """How many statements were in the backlog when the thread was through with the last transaction."""
         self._handed, self._written = SimpleQueue[Transaction | None](), SimpleQueue[Transaction]()
         self._due = False
         """Something is queued or under way."""
         self._retry: asyncio.TimerHandle | None = None
-        self.owner = prefix + new_id()
-        self.available = True
-        self._stuck = False
+        self.dropped = 0
+        """Rows that found no room since the last commit."""
         self._thread = Thread(target=self._write_forever, name="ledger", daemon=True)
         self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Statements that are not committed yet."""
+        return len(self._queued) + self._behind + (0 if self._under_way is None else len(self._under_way))
+
+    @abstractmethod
+    def _write(self, transaction: Transaction) -> None:
+        """Runs in the thread. What it can't write it leaves in the backlog, but for wrong rows, and raises why."""
 
     def add(self, statement: str, row: Row) -> None:
         self._queued.rows.setdefault(statement, []).append(row)
@@ -89,6 +110,76 @@ class SqliteJournal:
         if not self._due:
             self._due = True
             self._loop.call_soon(self._hand_over)
+
+    def committed(self) -> Awaitable[None]:
+        future = self._loop.create_future()
+        if self._due:
+            self._queued.waiters.append(future)
+        else:
+            future.set_result(None)
+        return future
+
+    def _hand_over(self) -> None:
+        self._under_way, self._queued = self._queued, Transaction()
+        self._handed.put(self._under_way)
+
+    def _write_forever(self) -> None:
+        while (transaction := self._handed.get()) is not None:
+            try:
+                self._write(transaction)
+            except Exception as error:
+                transaction.error = error
+            self._written.put(transaction)
+            with suppress(RuntimeError):  # The loop is closed: `close` goes on from here.
+                self._loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self, *, wait: bool = False) -> None:
+        if self._written.empty() and not wait:  # `flush` was first
+            return
+        transaction, queued, self._under_way = self._written.get(), self._queued, None
+        self._behind = len(self._backlog)
+        if transaction.error is not None:
+            self._refuse(transaction, transaction.error)
+            return
+        if not self.available:
+            dropped, self.dropped, self.available = self.dropped, 0, True
+            _log.warning("the ledger can be written again; %d rows found no room meanwhile", dropped)
+        for (_, future), result in zip(transaction.calls, transaction.results, strict=True):
+            if not future.done():
+                future.set_result(result)
+        for waiter in transaction.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._due = bool(queued.rows or queued.changes or queued.calls or queued.waiters)
+        if self._due:
+            self._loop.call_soon(self._hand_over)
+
+    def _refuse(self, transaction: Transaction, error: Exception) -> None:
+        """Rows of work already done wait for the next try; steps that nobody has acted on yet are refused."""
+        # What others raise may hold a value.
+        why = error if isinstance(error, LedgerUnavailable | sqlite3.Error) else type(error).__name__
+        if self.available:
+            _log.error("the ledger can't be written (%s), and is tried again every %s s", why, RETRY_S)
+        self.available = False
+        unavailable = LedgerUnavailable(f"the ledger could not be written: {why}")
+        for future in [*(future for _, future in transaction.calls), *transaction.waiters]:
+            if not future.done():
+                future.set_exception(unavailable)
+        self._retry = self._loop.call_later(RETRY_S if self._backlog else 0, self._hand_over)
+
+
+class SqliteJournal(GroupJournal):
+    """The `LocalJournal` port over one SQLite file."""
+
+    def __init__(self, path: Path, prefix: str = "") -> None:
+        """`prefix`: of its `owner`."""
+        self.path = path
+        self._wal = path.with_name(path.name + "-wal")
+        self._connection, self._reader = connect(path), connect(path)
+        migrate(self._connection)
+        self._connection.execute("PRAGMA wal_autocheckpoint = 0")
+        self._stuck = False
+        super().__init__(prefix)
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -105,14 +196,6 @@ class SqliteJournal:
             if not self._due:
                 self._due = True
                 self._loop.call_soon(self._hand_over)
-        return future
-
-    def committed(self) -> Awaitable[None]:
-        future = self._loop.create_future()
-        if self._due:
-            self._queued.waiters.append(future)
-        else:
-            future.set_result(None)
         return future
 
     def checkpoint(self) -> None:
@@ -149,29 +232,20 @@ class SqliteJournal:
 
     def flush(self) -> None:
         """Waits for the disk, until all that is queued was tried."""
-        if self._under_way:
+        if self._under_way is not None:
             self._finish(wait=True)
         if self._retry is not None:
             self._retry.cancel()
         self._hand_over()
         self._finish(wait=True)
 
-    def _hand_over(self) -> None:
-        transaction, self._queued, self._under_way = self._queued, Transaction(), True
-        self._handed.put(transaction)
-
-    def _write_forever(self) -> None:
-        while (transaction := self._handed.get()) is not None:
-            self._write(transaction)
-            self._written.put(transaction)
-            with suppress(RuntimeError):  # The loop is closed: `close` goes on from here.
-                self._loop.call_soon_threadsafe(self._finish)
-
     def _write(self, transaction: Transaction) -> None:
-        connection = self._connection
+        connection, backlog = self._connection, self._backlog
         try:
-            if transaction.rows or transaction.changes or transaction.calls:
+            if backlog or transaction.rows or transaction.changes or transaction.calls:
                 connection.execute("BEGIN IMMEDIATE")
+                for statement, row in backlog:
+                    connection.execute(statement, row)
                 for statement, rows in transaction.rows.items():
                     connection.executemany(statement, rows)
                 for statement, row in transaction.changes:
@@ -180,57 +254,24 @@ class SqliteJournal:
                     transaction.results.append(None if future.cancelled() else operation(connection))
                 connection.execute("COMMIT")
         except Exception as error:
-            transaction.error = error
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+            backlog += transaction.items()
             if isinstance(error, _WRONG_ROW):
-                self._salvage(transaction)
+                self._salvage()
+            raise
+        backlog.clear()
 
-    def _finish(self, *, wait: bool = False) -> None:
-        if self._written.empty() and not wait:  # `flush` was first
-            return
-        transaction, queued, self._under_way = self._written.get(), self._queued, False
-        if transaction.error is not None:
-            self._refuse(transaction, transaction.error)
-            return
-        self.available = True
-        for (_, future), result in zip(transaction.calls, transaction.results, strict=True):
-            if not future.done():
-                future.set_result(result)
-        for waiter in transaction.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._due = bool(queued.rows or queued.changes or queued.calls or queued.waiters)
-        if self._due:
-            self._loop.call_soon(self._hand_over)
-
-    def _refuse(self, transaction: Transaction, error: Exception) -> None:
-        """Rows of work already done stay queued for the next try; steps that nobody has acted on yet are refused."""
-        self.available = False
-        _log.error("the ledger could not be written (%s), trying again", error)
-        unavailable = LedgerUnavailable(f"the ledger could not be written: {error}")
-        for future in [*(future for _, future in transaction.calls), *transaction.waiters]:
-            if not future.done():
-                future.set_exception(unavailable)
-        queued = self._queued
-        for statement, rows in queued.rows.items():
-            transaction.rows.setdefault(statement, []).extend(rows)
-        queued.rows, queued.changes = transaction.rows, transaction.changes + queued.changes
-        self._retry = self._loop.call_later(RETRY_S, self._hand_over)
-
-    def _salvage(self, transaction: Transaction) -> None:
+    def _salvage(self) -> None:
         """A row that the ledger can't take must not keep all the others out: each is tried alone, it is dropped."""
-        rows = ((statement, row) for statement, rows in transaction.rows.items() for row in rows)
-        singles = deque([*rows, *transaction.changes])
-        while singles:
+        while self._backlog:
             try:
-                self._connection.execute(*singles[0])
+                self._connection.execute(*self._backlog[0])
             except _WRONG_ROW as error:
                 _log.error("a row was dropped: %s", error)
             except sqlite3.Error:
                 break
-            singles.popleft()
-        transaction.rows, transaction.changes = {}, list(singles)
+            self._backlog.pop(0)
 
 
 def connect(path: Path) -> sqlite3.Connection:

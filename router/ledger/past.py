@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from router.ledger import rows as whole
-from router.ledger.facts.attempts import HOUR_MS
+from router.ledger.facts import HOUR_MS
 from router.ledger.ledger import Ledger
 from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rows import Connection, Line, RequestRecord, among, batched, insert, transaction

@@ -1,347 +1,390 @@
-"""The ledger in PostgreSQL: the journal's group commit over one pipelined connection, and the `Ledger` port.
+"""The ledger in PostgreSQL: connections, the journal over one of them, and the `Ledger` port.
 
-Not imported while the ledger is a file: the client library takes a while.
+Not imported while the ledger is a file: the client library takes a while. The URL's password is in no message, whatever
+is wrong.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import re
+import select
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import cached_property, lru_cache
 
 import psycopg
-from psycopg.pq import ExecStatus
-from psycopg.pq.abc import PGresult
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import lookup
+from psycopg.pq import DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
 
+from router.ledger.journal import GroupJournal, Item, Transaction
 from router.ledger.migrate import POSTGRES, current, migrate, newest, readable
-from router.ledger.postgres_connection import (
-    Encoded,
-    PostgresConnection,
-    ServerAddress,
-    StatementRefused,
-    encoded,
-    numbered,
-)
 from router.ledger.rows import Connection
-from router.types.account import LedgerUnavailable, Row
-from router.types.clock import new_id
+from router.settings import SettingError
+from router.types.account import LedgerUnavailable, Row, Value
 from router.types.tables import patterns
 from router.types.target import Secret
 
-# What waits for the next transaction, in the order in which it is written.
-
-LARGEST = 50_000
-"""Statements that wait at most, about 50 MB; so many come together only from requests that are refused meanwhile."""
-Item = tuple[str, Encoded]
-"""A statement and its values."""
-
-
-class StatementQueue:
-    """Statements beyond `LARGEST` are dropped and counted."""
-
-    def __init__(self) -> None:
-        self.dropped = 0
-        self._rows: dict[str, list[Encoded]] = {}
-        self._changes: list[Item] = []
-
-    def __len__(self) -> int:
-        return sum(map(len, self._rows.values())) + len(self._changes)
-
-    def add(self, statement: str, row: Row) -> None:
-        if self._room():
-            self._rows.setdefault(statement, []).append(encoded(row))
-
-    def change(self, statement: str, row: Row) -> None:
-        if self._room():
-            self._changes.append((statement, encoded(row)))
-
-    def take(self, most: int) -> list[Item]:
-        """New rows first, in the order in which their statements were first used; then changes."""
-        items: list[Item] = []
-        for statement, rows in self._rows.items():
-            room = most - len(items)
-            items += [(statement, row) for row in rows[:room]]
-            del rows[:room]
-        room = most - len(items)
-        items += self._changes[:room]
-        del self._changes[:room]
-        return items
-
-    def _room(self) -> bool:
-        full = len(self) >= LARGEST
-        self.dropped += full
-        return not full
+SETTING = "LOWPASS_DATABASE_URL"
+CONNECT_S = 3
+"""How long one try to connect takes at most; the client library knows no less than 2."""
+_SCHEMES = ("postgresql://", "postgres://")
+_SHAPE = f"{SETTING} is not a URL like postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 
-# One connection in libpq's pipeline mode: a whole transaction goes out at once, its answers come back together.
-#
-# Straight on `psycopg.pq`, since a cursor costs 50 µs a statement: https://www.psycopg.org/psycopg3/docs/api/pq.html
-# Nothing is left on the server's side when a transaction is over, so a pooler may give the next one another session.
+class ServerAddress:
+    """Raises `SettingError` for a URL that is none."""
+
+    def __init__(self, url: Secret) -> None:
+        self._url = url
+        self._parts = _parts(url.reveal())
+
+    @cached_property
+    def name(self) -> str:
+        """For people: without user and password."""
+        host, port = self._parts.get("host", "localhost"), self._parts.get("port", "5432")
+        return f"postgresql://{host}:{port}/{self._parts.get('dbname', '')}"
+
+    def connect(self) -> psycopg.Connection:
+        """Blocks for at most `CONNECT_S` a host. Raises `LedgerUnavailable`."""
+        ours = {"connect_timeout": str(CONNECT_S), "fallback_application_name": "lowpass"}
+        address = make_conninfo("", **{**ours, **self._parts, "client_encoding": "utf8"})
+        try:
+            return psycopg.Connection.connect(address, autocommit=True)
+        except psycopg.Error as error:
+            # The client library quotes what it was given: only what stands behind its own words is repeated.
+            reason = str(error).strip().splitlines()[0].rpartition("failed: ")[2]
+            if password := self._parts.get("password"):
+                reason = reason.replace(password, "***")
+            raise LedgerUnavailable(f"{SETTING}: {self.name} can't be reached: {reason}") from None
+
+
+def _parts(url: str) -> dict[str, str]:
+    """An unescaped @, / or # in a password would be read as part of the host, and so be shown: it is refused."""
+    _, _, rest = url.partition("://")
+    authority = rest.partition("/")[0].partition("?")[0]
+    unclear = rest.count("@") != authority.count("@") or authority.count("@") > 1 or "#" in rest
+    if not url.startswith(_SCHEMES) or unclear:
+        raise SettingError(f"{_SHAPE}: percent-encode what is special in the password")
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    except psycopg.Error:
+        raise SettingError(_SHAPE) from None
+
+
+# SQL and values as PostgreSQL takes and gives them: numbered placeholders, everything in its text form.
+
+Encoded = list[bytes | None]
+Sent = Value | bytes
+
+_PLACEHOLDER = re.compile(r"'[^']*'|::|\?|:(\w+)")
+"""Or something that looks like one: text in quotes, a cast."""
+_NUL = "\ufffd".encode()
+"""PostgreSQL's text has no NUL, and the client library would end the text there."""
+_WRONG_ROW = ("22", "23", "54")
+"""Classes of SQLSTATE that blame the row: not a value of its column, against a constraint, too large for an index."""
+_OUT_OF_ORDER = ("08", "53", "57", "58")
+"""Those that blame the connection, the server's resources, an operator or the disk; 57 has the time limit too."""
+
+
+@lru_cache(256)
+def numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
+    """`?` and `:name` become `$1` …; the names in the order of their numbers, none for `?`."""
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[0] != "?" and match[1] is None:
+            return match[0]
+        name = match[1] or f"?{len(names)}"
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    text = _PLACEHOLDER.sub(number, statement)
+    return text.encode(), tuple(name for name in names if not name.startswith("?"))
+
+
+def encoded(values: Sequence[Sent]) -> Encoded:
+    return [_text(value) for value in values]
+
+
+def _text(value: Sent) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return b"\\x" + value.hex().encode()
+    if isinstance(value, str):
+        text = value.encode("utf-8", "replace")
+        return text.replace(b"\0", _NUL) if b"\0" in text else text
+    return repr(value).encode() if isinstance(value, float) else b"%d" % value
+
+
+def rows(result: PGresult) -> list[tuple[Sent, ...]]:
+    """Sums of integers are integers here, as in SQLite; PostgreSQL has them as `numeric`."""
+    columns = range(result.nfields)
+    readers = [_READERS.get(result.ftype(column), bytes.decode) for column in columns]
+    return [
+        tuple(
+            None if (value := result.get_value(line, column)) is None else readers[column](value) for column in columns
+        )
+        for line in range(result.ntuples)
+    ]
+
+
+_READERS: dict[int, Callable[[bytes], Sent]] = {
+    16: lambda value: int(value == b"t"),
+    17: lambda value: bytes.fromhex(value[2:].decode()),
+    20: int,
+    21: int,
+    23: int,
+    700: float,
+    701: float,
+    1700: lambda value: float(value) if b"." in value else int(value),
+}
+"""By the type's OID in `pg_type`: bool, bytea, int8, int2, int4, float4, float8, numeric. All else is text."""
+
+
+_OTHER = -1
+"""Place of an answer that belongs to no item of a transaction."""
+
+
+class StatementRefused(Exception):
+    """The server refused a statement. Says what kind of mistake and where, never a value: it may be a user's."""
+
+    def __init__(self, result: PGresult, place: int = _OTHER) -> None:
+        """`place`: of the item of a transaction that it came with."""
+        self.place = place
+        self.state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+        names = [result.error_field(field) for field in (DiagnosticField.TABLE_NAME, DiagnosticField.CONSTRAINT_NAME)]
+        named = " in " + ", ".join(name.decode() for name in names if name) if any(names) else ""
+        try:
+            kind = f"{lookup(self.state).__name__} ({self.state})"
+        except KeyError:
+            kind = f"SQLSTATE {self.state or 'unknown'}"
+        super().__init__(f"{kind}{named}")
+
+
+# A connection, used from one thread at a time. It never waits longer than `ANSWER_S`.
+
+ANSWER_S = 10.0
+"""How long a statement may take; a server that hangs is left then."""
+_READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
 
 COMMIT_S = 2.0
-"""How long a transaction may take; a server that hangs is left then."""
+"""How long a transaction of the journal may take; a server that hangs is left then."""
 _BEGIN = (
     b"BEGIN",
     b"SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
 )
 """What is committed survives a power cut, whatever the server's own setting."""
-_OTHER = -1
-"""Place of an answer that belongs to no item."""
 
 
-class WrongRow(Exception):
-    """One item of a transaction can't be written; nothing was. The connection is as good as before."""
+class Result:
+    """The whole answer to one statement; see `router.ledger.rows.SqlRows`."""
 
-    def __init__(self, place: int, why: StatementRefused) -> None:
-        super().__init__(str(why))
-        self.place = place
+    def __init__(self, result: PGresult) -> None:
+        self.description = [((result.fname(column) or b"").decode(),) for column in range(result.nfields)]
+        self.rowcount = result.command_tuples or 0
+        self._rows = iter(rows(result))
+
+    def fetchone(self) -> tuple[Sent, ...] | None:
+        return next(self._rows, None)
+
+    def fetchall(self) -> list[tuple[Sent, ...]]:
+        return list(self._rows)
+
+    def __iter__(self) -> Iterator[tuple[Sent, ...]]:
+        return self._rows
 
 
-class PostgresPipe:
-    """Made from a fresh connection, inside the event loop. `lost` is called when the server hangs up while idle.
+class PostgresConnection:
+    """The `Connection` port. Raises `LedgerUnavailable`, or `StatementRefused` for a wrong statement.
 
-    After `LedgerUnavailable` it can only be closed.
+    A reader is one transaction, and so changes nothing in a session that a pooler lends to others next. Straight on
+    `psycopg.pq`, since a cursor costs 50 µs a statement: https://www.psycopg.org/psycopg3/docs/api/pq.html
     """
 
-    def __init__(self, connection: psycopg.Connection, lost: Callable[[], None]) -> None:
-        self._connection, self._pgconn = connection, connection.pgconn
-        self._lost = lost
-        self._loop = asyncio.get_running_loop()
-        self._busy = self._expired = False
-        self._stirred: asyncio.Future[None] = self._loop.create_future()
-        self._socket = self._pgconn.socket
+    def __init__(self, place: ServerAddress, *, read_only: bool = False) -> None:
+        self._connection = place.connect()
+        self._pgconn: PGconn = self._connection.pgconn
         self._pgconn.nonblocking = 1
-        self._pgconn.enter_pipeline_mode()
-        self._loop.add_reader(self._socket, self._readable)
+        self._poll, self._within, self._until = select.poll(), 0.0, 0.0
+        if read_only:
+            self.execute(_READ_ONLY)
+            self.execute(f"SET LOCAL statement_timeout = {round(ANSWER_S * 1000)}")
 
-    async def commit(self, items: Sequence[Item]) -> None:
-        """All of them or none. Raises `WrongRow` or `LedgerUnavailable`."""
-        timer = self._loop.call_later(COMMIT_S, self._expire)
-        self._busy = True
-        try:
-            place, failure = await self._answers(list(self._sent(items)))
-            if failure is not None:
-                await self._answers(list(self._plain(b"ROLLBACK")))
-        except TimeoutError:
-            raise LedgerUnavailable(f"the database did not answer within {COMMIT_S:g} s") from None
-        except psycopg.Error:
-            raise LedgerUnavailable("the connection to the database broke") from None
-        finally:
-            self._busy = False
-            timer.cancel()
+    def execute(self, statement: str, values: Sequence[Sent] | Mapping[str, Sent] = (), /) -> Result:
+        text, names = numbered(statement)
+        with self._talking(ANSWER_S):
+            ordered = [values[name] for name in names] if isinstance(values, Mapping) else values
+            self._pgconn.send_query_params(text, encoded(ordered))
+            self._flush()
+            *_, result = [None, *iter(self._result, None)]
+            if result is None:
+                raise psycopg.OperationalError("no answer")
+        if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+            return Result(result)
+        refused = StatementRefused(result)
+        if refused.state[:2] in _OUT_OF_ORDER:
+            raise LedgerUnavailable(f"the database refused: {refused}")
+        raise refused
+
+    def commit(self, items: Sequence[Item]) -> None:
+        """All of them or none: a transaction in libpq's pipeline mode, which is one round trip.
+
+        Raises `StatementRefused` for a wrong row, and the connection is as good as before; after `LedgerUnavailable` it
+        is closed. Nothing is left on the server's side, so a pooler may give the next transaction another session.
+        """
+        pgconn, prepared, places = self._pgconn, "", [_OTHER] * len(_BEGIN)
+        failure: StatementRefused | None = None
+        with self._talking(COMMIT_S):
+            pgconn.enter_pipeline_mode()
+            for command in _BEGIN:
+                pgconn.send_query_params(command, None)
+            for place, (statement, row) in enumerate(items):
+                if statement != prepared:
+                    pgconn.send_prepare(b"", numbered(statement)[0])
+                    prepared = statement
+                    places.append(_OTHER)
+                pgconn.send_query_prepared(b"", encoded(row))
+                places.append(place)
+            pgconn.send_query_params(b"COMMIT", None)
+            pgconn.pipeline_sync()
+            self._flush()
+            for place in (*places, _OTHER):
+                if (result := self._result()) is None:
+                    raise psycopg.OperationalError("the answers ended early")
+                if result.status == ExecStatus.FATAL_ERROR and failure is None:
+                    failure = StatementRefused(result, place)
+                self._result()  # every answer is followed by None …
+            self._result()  # … and the last None by the answer to the sync
+            pgconn.exit_pipeline_mode()
         if failure is not None:
-            if failure.wrong_row and place != _OTHER:
-                raise WrongRow(place, failure)
+            self.execute("ROLLBACK")
+            if failure.state[:2] in _WRONG_ROW and failure.place != _OTHER:
+                raise failure
+            self.close()
             raise LedgerUnavailable(f"the database refused: {failure}")
 
+    def hung_up(self) -> bool:
+        """The connection is closed, or the server says that it will be."""
+        if self._connection.closed:
+            return True
+        self._poll.register(self._pgconn.socket, select.POLLIN)
+        return bool(self._poll.poll(0))
+
     def close(self) -> None:
-        self._loop.remove_reader(self._socket)
         self._connection.close()
 
-    def _sent(self, items: Sequence[Item]) -> Iterator[int]:
-        """Queues the transaction; yields, for every answer that will come, the place of its item."""
-        pgconn, prepared = self._pgconn, ""
-        for command in _BEGIN:
-            pgconn.send_query_params(command, None)
-            yield _OTHER
-        for place, (statement, values) in enumerate(items):
-            if statement != prepared:
-                pgconn.send_prepare(b"", numbered(statement)[0])
-                prepared = statement
-                yield _OTHER
-            pgconn.send_query_prepared(b"", values)
-            yield place
-        yield from self._plain(b"COMMIT")
+    @contextmanager
+    def _talking(self, within_s: float) -> Iterator[None]:
+        self._within, self._until = within_s, time.monotonic() + within_s
+        try:
+            yield
+        except BaseException as error:
+            self.close()
+            if isinstance(error, psycopg.Error):
+                raise LedgerUnavailable("the connection to the database broke") from None
+            raise
 
-    def _plain(self, command: bytes) -> Iterator[int]:
-        self._pgconn.send_query_params(command, None)
-        self._pgconn.pipeline_sync()
-        yield _OTHER
-
-    async def _answers(self, places: Sequence[int]) -> tuple[int, StatementRefused | None]:
-        """Sends what is queued and reads to its end; returns the first failure and the place of its item."""
+    def _flush(self) -> None:
         while self._pgconn.flush():
-            self._loop.add_writer(self._socket, self._stir)
-            try:
-                await self._stirring()
-            finally:
-                self._loop.remove_writer(self._socket)
-            self._pgconn.consume_input()
-        first: tuple[int, StatementRefused | None] = (_OTHER, None)
-        for place in places:
-            result = await self._result()
-            if result is None:
-                raise psycopg.OperationalError("the answers ended early")
-            if result.status == ExecStatus.FATAL_ERROR and first[1] is None:
-                first = place, StatementRefused(result)
-            await self._result()
-        await self._result()
-        return first
+            self._wait(select.POLLIN | select.POLLOUT)
 
-    async def _result(self) -> PGresult | None:
-        """Every answer is followed by None, and the last None by the answer to the sync."""
+    def _result(self) -> PGresult | None:
         while self._pgconn.is_busy():
-            await self._stirring()
-            self._pgconn.consume_input()
+            self._wait(select.POLLIN)
         return self._pgconn.get_result()
 
-    async def _stirring(self) -> None:
-        """Until the socket can be read, or written where that is waited for too."""
-        if self._expired:
-            raise TimeoutError
-        self._stirred = self._loop.create_future()
-        await self._stirred
-        if self._expired:
-            raise TimeoutError
-
-    def _stir(self) -> None:
-        if not self._stirred.done():
-            self._stirred.set_result(None)
-
-    def _expire(self) -> None:
-        self._expired = True
-        self._stir()
-
-    def _readable(self) -> None:
-        if self._busy:
-            self._stir()
-            return
-        try:
-            self._pgconn.consume_input()
-        except psycopg.Error:
-            self._loop.remove_reader(self._socket)
-            self._lost()
+    def _wait(self, events: int) -> None:
+        self._poll.register(self._pgconn.socket, events)
+        if not self._poll.poll(max(0, self._until - time.monotonic()) * 1000):
+            raise LedgerUnavailable(f"the database did not answer within {self._within:g} s")
+        self._pgconn.consume_input()
 
 
-# Group commit to a server: while one transaction is under way the next one gathers.
-#
-# A server that is gone is looked for until it is back. New requests are refused meanwhile (`available`); rows of
-# requests that were answered wait in memory.
+# Group commit to a server. One that is gone is looked for until it is back. New requests are refused meanwhile
+# (`available`); rows of requests that were answered wait in memory.
 
-RETRY_S = 0.5
-"""How long after a failure the server is tried again."""
-END_S = 5.0
-"""How long the end of a gateway waits for rows to be written."""
+LARGEST = 50_000
+"""Statements that wait at most, about 50 MB; so many come together only from requests that are refused meanwhile."""
 LARGEST_COMMIT = 500
 """Statements of one transaction: what gathered during an outage is written in several, each well within its time."""
+END_S = 5.0
+"""How long the end of a gateway waits for rows to be written."""
 _log = logging.getLogger(__name__)
 
 
-class PostgresJournal:
-    """The `Journal` port over one connection; make it inside the event loop. Raises `LedgerUnavailable` at first."""
+class PostgresJournal(GroupJournal):
+    """The `Journal` port over one connection. Raises `LedgerUnavailable` at first. Statements beyond `LARGEST` are
+    dropped and counted."""
 
     def __init__(self, place: ServerAddress) -> None:
-        self.owner = new_id()
-        self.available = True
         self._place = place
-        self._loop = asyncio.get_running_loop()
-        self._queue = StatementQueue()
-        self._batch: list[Item] = []
-        """Is being written, or must be written again before anything else."""
-        self._waiters: list[asyncio.Future[None]] = []
-        self._wanted = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "ledger")
-        self._pipe: PostgresPipe | None = PostgresPipe(place.connect(), self._hung_up)
-        self._writing = self._loop.create_task(self._write_forever())
+        self._connection = PostgresConnection(place)
+        super().__init__()
 
     def add(self, statement: str, row: Row) -> None:
-        self._queue.add(statement, row)
-        self._wanted.set()
+        if self._has_room():
+            super().add(statement, row)
 
     def change(self, statement: str, row: Row) -> None:
-        self._queue.change(statement, row)
-        self._wanted.set()
+        if self._has_room():
+            super().change(statement, row)
 
     def committed(self) -> Awaitable[None]:
-        future = self._loop.create_future()
         if self.available:
-            self._waiters.append(future)
-            self._wanted.set()
-        else:
-            _refuse([future])
+            return super().committed()
+        future = self._loop.create_future()
+        future.set_exception(LedgerUnavailable("the ledger could not be written"))
         return future
 
     async def end(self) -> None:
         give_up = self._loop.time() + END_S
-        while (self._queue or self._batch) and self._loop.time() < give_up:
+        while self.waiting and self._loop.time() < give_up:
             with suppress(LedgerUnavailable):
                 await self.committed()
             await asyncio.sleep(0.01)
-        self._writing.cancel()
-        await asyncio.wait([self._writing])
-        self._thread.shutdown(wait=False)
-        if self._pipe is not None:
-            self._pipe.close()
-        if lost := len(self._queue) + len(self._batch):
-            _log.error("%d rows are lost: the ledger could not be written before the end", lost)
+        self._handed.put(None)
+        await asyncio.to_thread(self._thread.join, COMMIT_S)
+        self._connection.close()
+        if self.waiting:
+            _log.error("%d rows are lost: the ledger could not be written before the end", self.waiting)
 
-    async def _write_forever(self) -> None:
-        while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            while self._pipe is None or self._batch or self._queue or self._waiters:
-                try:
-                    if self._pipe is None:
-                        # In a thread of its own, since looking up a host's name blocks; no reader keeps it from that.
-                        connection = await self._loop.run_in_executor(self._thread, self._place.connect)
-                        self._pipe = PostgresPipe(connection, self._hung_up)
-                    await self._write(self._pipe)
-                except Exception as error:  # a mistake of ours must not end the writing for ever
-                    self._lose(str(error) if isinstance(error, LedgerUnavailable) else type(error).__name__)
-                    await asyncio.sleep(RETRY_S)
+    def _has_room(self) -> bool:
+        full = self.waiting >= LARGEST
+        self.dropped += full
+        return not full
 
-    async def _write(self, pipe: PostgresPipe) -> None:
-        self._batch = self._batch or self._queue.take(LARGEST_COMMIT)
-        waiters: list[asyncio.Future[None]] = []
-        if not self._queue:  # they wait for nothing beyond this transaction
-            waiters, self._waiters = self._waiters, []
-        try:
-            if self._batch:
-                await pipe.commit(self._batch)
-        except WrongRow as error:
-            del self._batch[error.place]
-            _log.error("a row was dropped: %s", error)
-            _refuse(waiters)
-        except BaseException:
-            # The answer was lost, not the work, perhaps: rows that are there already are left alone.
-            self._batch = [
-                (f"{statement} ON CONFLICT DO NOTHING", values)
-                if statement.startswith("INSERT") and "ON CONFLICT" not in statement
-                else (statement, values)
-                for statement, values in self._batch
-            ]
-            _refuse(waiters)
-            raise
-        else:
-            self._batch = []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            # Requests that are refused add rows meanwhile: an empty queue may never come.
-            if not self.available and len(self._queue) < LARGEST_COMMIT:
-                self.available = True
-                dropped, self._queue.dropped = self._queue.dropped, 0
-                _log.warning("the ledger can be written again; %d rows found no room meanwhile", dropped)
-
-    def _hung_up(self) -> None:
-        self._lose("the server closed the connection")
-        self._wanted.set()
-
-    def _lose(self, why: str) -> None:
-        if self.available:
-            _log.error("the ledger can't be written, and is tried again every %s s: %s", RETRY_S, why)
-        self.available = False
-        if self._pipe is not None:
-            self._pipe.close()
-            self._pipe = None
-        waiters, self._waiters = self._waiters, []
-        _refuse(waiters)
-
-
-def _refuse(waiters: Iterable[asyncio.Future[None]]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_exception(LedgerUnavailable("the ledger could not be written"))
+    def _write(self, transaction: Transaction) -> None:
+        self._backlog += transaction.items()
+        wrong: StatementRefused | None = None
+        if self._connection.hung_up():
+            self._connection.close()
+            self._connection = PostgresConnection(self._place)
+        while some := self._backlog[:LARGEST_COMMIT]:
+            try:
+                self._connection.commit(some)
+            except StatementRefused as error:
+                _log.error("a row was dropped: %s", error)
+                del self._backlog[error.place]
+                wrong = error
+            except BaseException:
+                # The answer was lost, not the work, perhaps: rows that are there already are left alone.
+                self._backlog[:LARGEST_COMMIT] = [
+                    (f"{statement} ON CONFLICT DO NOTHING", row)
+                    if statement.startswith("INSERT") and "ON CONFLICT" not in statement
+                    else (statement, row)
+                    for statement, row in some
+                ]
+                raise
+            else:
+                del self._backlog[:LARGEST_COMMIT]
+        if wrong is not None:
+            raise LedgerUnavailable(str(wrong))
 
 
 # The ledger as a PostgreSQL database.

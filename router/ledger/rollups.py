@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from router.ledger.facts import attempts, offers
-from router.ledger.facts.attempts import HOUR_MS
-from router.ledger.facts.query import Label, LabelFilter, Query, RowsExpired, Sums, add
+from router.ledger import facts
+from router.ledger.facts import ATTEMPTS, HOUR_MS, OFFERS, Grouping, Label, LabelFilter, Query, RowsExpired, Sums, add
 from router.ledger.ledger import Ledger
 from router.ledger.past import EXPIRED, MOVED, NameTable, lock, progress
 from router.ledger.rows import NOT_MOVED, Connection, Documents, among, batched, insert, transaction
@@ -22,7 +21,6 @@ from router.types.tables import patterns
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["rollups"]
 TOGETHER = 1_024
 """Requests that are summed up together: others wait some ten ms for a grouping's transaction, in SQLite."""
-_TABLES = {attempts.TABLE: attempts, offers.TABLE: offers}
 _LIVE, _PAST = ("live_requests", "live_attempts"), ("past_requests_named", "past_attempts_named")
 _SOURCE = "{} AS r LEFT JOIN {} AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"
 _WIDE = 2**32
@@ -30,37 +28,12 @@ _WIDE = 2**32
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
-class Grouping(Struct, frozen=True):
-    table: str
-    by: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.table}.{','.join(self.by)}"
-
-    @property
-    def since(self) -> str:
-        """The row of `progress` that a grouping has which came with a later lowpass, when rows had expired already:
-        from when on it has sums of all requests (Unix ms)."""
-        return f"{self.name} since"
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        return tuple(_TABLES[self.table].MEASURES)
-
-
-LATE = Grouping(attempts.TABLE, attempts.GROUPINGS[-1])
-"""Has nearly as many sums as there are rows: made when these expire."""
-GROUPINGS = tuple(Grouping(table, by) for table, facts in _TABLES.items() for by in facts.GROUPINGS)
-
-
 def sums(connection: Connection, query: Query) -> Sums:
     """Groups without facts are not there; a query by nothing has the key `()`, or nothing at all.
 
     Raises ValueError for what the table does not know, and `RowsExpired`.
     """
-    facts = _TABLES[query.table]
-    query.check(facts.DIMENSIONS, facts.MEASURES)
+    query.check(facts.DIMENSIONS[query.table], facts.MEASURES[query.table])
     grouping = _smallest(connection, query)
     totals: Sums = {}
     for window in _windows(query):
@@ -74,7 +47,7 @@ def sums(connection: Connection, query: Query) -> Sums:
             expired_ms = progress(connection, EXPIRED)
             if expired_ms > (window.since_ms or 0):
                 raise RowsExpired(expired_ms, window.dimensions)
-        of_rows = _attempts if query.table == attempts.TABLE else _offers
+        of_rows = _attempts if query.table == ATTEMPTS else _offers
         of_rows(connection, window, _LIVE, (NOT_MOVED, []), totals)
         if beyond < progress(connection, MOVED):
             of_rows(connection, window, _PAST, ("r.position > ?", [beyond]), totals)
@@ -87,7 +60,7 @@ def _smallest(connection: Connection, query: Query) -> Grouping | None:
     needed, cursors = query.dimensions - {"hour"}, dict(connection.execute(_SQL["cursors"]).fetchall())
     able = [
         grouping
-        for grouping in GROUPINGS
+        for grouping in facts.GROUPINGS
         if grouping.table == query.table and needed <= set(grouping.by) and grouping.name in cursors
         if cursors.get(grouping.since, 0) <= (query.since_ms or 0)
     ]
@@ -155,7 +128,7 @@ _Arm = tuple[str, str]
 
 
 def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition, totals: Sums) -> None:
-    by = [attempts.DIMENSIONS[name] for name in query.by]
+    by = [facts.DIMENSIONS[ATTEMPTS][name] for name in query.by]
     amounts = [_summed(f"({_measure(name, arm)})", name) for name in query.measures]
     conditions = [which, _window(query), *map(_where, query.where)]
     statement = (
@@ -172,20 +145,20 @@ def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition,
 
 
 def _measure(name: str, arm: _Arm) -> str:
-    return attempts.MEASURES[name].replace("FROM attempts AS", f"FROM {arm[1]} AS")
+    return facts.MEASURES[ATTEMPTS][name].replace("FROM attempts AS", f"FROM {arm[1]} AS")
 
 
 def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, totals: Sums) -> None:
     window, edges = _window(query)
     text, values = f"{which[0]} AND {window}", [*which[1], *edges]
     decided = connection.execute(_SQL["offers_live" if arm == _LIVE else "offers_past"].format(text), values)
-    facts = ((labels, amounts) for _, labels, amounts in _offered(decided, Documents(connection)))
-    query.collect(facts, offers.DIMENSIONS, offers.MEASURES, totals)
+    offers = ((labels, amounts) for _, labels, amounts in _offered(decided, Documents(connection)))
+    query.collect(offers, tuple(facts.DIMENSIONS[OFFERS]), tuple(facts.MEASURES[OFFERS]), totals)
 
 
 def _where(where: LabelFilter) -> Condition:
     # An expression without its labels as text: they are values.
-    expression = attempts.DIMENSIONS[where.dimension]
+    expression = facts.DIMENSIONS[ATTEMPTS][where.dimension]
     named: list[Value] = [str(name) for name in where.labels if name is not None]
     some = f"CAST({expression} AS TEXT) IN ({', '.join('?' * len(named))})" if named else "1 = 0"
     none = f"COALESCE(CAST({expression} AS TEXT), '') = ''"
@@ -205,7 +178,7 @@ def expired(connection: Connection, since_ms: int | None = None, until_ms: int |
     until = boundary if until_ms is None else min(boundary, -(-until_ms // HOUR_MS) * HOUR_MS)
     if until <= since:
         return 0
-    counted = Query(table=attempts.TABLE, by=(), measures=("requests",), since_ms=since, until_ms=until)
+    counted = Query(table=ATTEMPTS, by=(), measures=("requests",), since_ms=since, until_ms=until)
     ever = sum(requests for (requests,) in sums(connection, counted).values())
     return ever - int(connection.execute(_SQL["count"], (since, until)).fetchone()[0])
 
@@ -213,7 +186,7 @@ def expired(connection: Connection, since_ms: int | None = None, until_ms: int |
 def behind(connection: Connection) -> bool:
     """There are rows of the past that are not in all sums yet."""
     moved, cursors = progress(connection, MOVED), dict(connection.execute(_SQL["cursors"]).fetchall())
-    return any(cursors.get(grouping.name, 0) < moved for grouping in GROUPINGS if grouping != LATE)
+    return any(cursors.get(grouping.name, 0) < moved for grouping in facts.GROUPINGS if grouping != facts.LATE)
 
 
 def roll_up(ledger: Ledger, until: int = 0) -> int:
@@ -221,7 +194,7 @@ def roll_up(ledger: Ledger, until: int = 0) -> int:
     beyond it not to the one that is made late. Returns how many requests are left. Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
         moved, cursors = progress(connection, MOVED), dict(connection.execute(_SQL["cursors"]).fetchall())
-        goals = {grouping: until if grouping == LATE else moved for grouping in GROUPINGS}
+        goals = {grouping: until if grouping == facts.LATE else moved for grouping in facts.GROUPINGS}
         waiting = {
             grouping: cursors.get(grouping.name, 0)
             for grouping, goal in goals.items()
@@ -266,11 +239,12 @@ class RollupSums(Struct):
 
 def count(connection: Connection, made: Mapping[Grouping, RollupSums], which: Condition) -> None:
     """Adds to each grouping the rows of the past of which `which` holds, between its positions."""
-    of_attempts = [(grouping.by, each) for grouping, each in made.items() if grouping.table == attempts.TABLE]
-    of_offers = [(grouping.by, each) for grouping, each in made.items() if grouping.table == offers.TABLE]
+    of_attempts = [(grouping.by, each) for grouping, each in made.items() if grouping.table == ATTEMPTS]
+    of_offers = [(grouping.by, each) for grouping, each in made.items() if grouping.table == OFFERS]
     if of_attempts:
-        names = [name for name in attempts.DIMENSIONS if name != "quarter"]
-        columns = [attempts.DIMENSIONS[name] for name in names] + [_measure(name, _PAST) for name in attempts.MEASURES]
+        names = [name for name in facts.DIMENSIONS[ATTEMPTS] if name != "quarter"]
+        columns = [facts.DIMENSIONS[ATTEMPTS][name] for name in names]
+        columns += [_measure(name, _PAST) for name in facts.MEASURES[ATTEMPTS]]
         statement = f"SELECT r.position, {', '.join(columns)} FROM {_SOURCE.format(*_PAST)} WHERE {which[0]}"  # noqa: S608
         rows = (
             (row[0], row[1 : len(names) + 1], row[len(names) + 1 :]) for row in connection.execute(statement, which[1])
@@ -278,7 +252,7 @@ def count(connection: Connection, made: Mapping[Grouping, RollupSums], which: Co
         _count(rows, names, of_attempts)
     if of_offers:
         decided = connection.execute(_SQL["offers_past"].format(which[0]), which[1])
-        _count(_offered(decided, Documents(connection)), offers.DIMENSIONS, of_offers)
+        _count(_offered(decided, Documents(connection)), tuple(facts.DIMENSIONS[OFFERS]), of_offers)
 
 
 def _count(
@@ -301,7 +275,7 @@ def _offered(
 ) -> Iterator[tuple[int, Sequence[Any], tuple[int, ...]]]:
     for position, *decided, dictionary, document in rows:
         text = document if dictionary is None else documents.restored(dictionary, document)
-        for labels, amounts in offers.facts(text, *decided):
+        for labels, amounts in facts.offered(text, *decided):
             yield position, labels, amounts
 
 

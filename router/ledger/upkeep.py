@@ -5,9 +5,10 @@ import sys
 import threading
 import time
 
+from router.ledger.facts import GROUPINGS
 from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
 from router.ledger.past import due, expire, expiring, move, seal, unseal, unsealed
-from router.ledger.rollups import GROUPINGS, behind, roll_up
+from router.ledger.rollups import behind, roll_up
 from router.ledger.rows import transaction
 from router.settings import SettingError, read
 from router.types.account import LedgerUnavailable

@@ -11,12 +11,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from router.ledger import past
-from router.ledger.facts.attempts import HOUR_MS
-from router.ledger.facts.query import Label, Sums
+from router.ledger.facts import GROUPINGS, HOUR_MS, LATE, Grouping, Label, Sums
 from router.ledger.ledger import Ledger
 from router.ledger.past import EXPIRED, MOVED, hours, progress
 from router.ledger.query import LONGEST_WINDOW_MS
-from router.ledger.rollups import GROUPINGS, LATE, Grouping, RollupSums, count
+from router.ledger.rollups import RollupSums, count
 from router.ledger.rows import Connection, Line, RequestRecord, every
 from router.ledger.write import BUCKETS, INPUT_TOKENS, OUTPUT_TOKENS
 from router.types.clock import least_id, now_ms

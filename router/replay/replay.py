@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from router.config.policy import Config
 from router.ledger import keys
-from router.ledger.facts.query import Label, LabelFilter
+from router.ledger.facts import Label, LabelFilter
 from router.ledger.ledger import Ledger
 from router.ledger.query import PositionRange, decided, stretches
 from router.ledger.rollups import expired

@@ -9,8 +9,7 @@ from msgspec import Struct, structs
 
 from router.budget.budget import Budget, BudgetAccounts, KeyLimit, RollingWindow
 from router.budget.loops import LoopKind as Loop
-from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import Label, LabelFilter, Query, add
+from router.ledger.facts import ATTEMPTS, HOUR_MS, Label, LabelFilter, Query, add
 from router.ledger.keys import Key
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
@@ -32,7 +31,7 @@ _MEASURES = ("requests", "lowered_requests", "overruns", "request_held", "cost")
 
 def _refused(source: LedgerView) -> Report:
     routes: dict[str | None, tuple[int, ...]] = {}
-    known = source.sums(TABLE, _BY, _MEASURES)
+    known = source.sums(ATTEMPTS, _BY, _MEASURES)
     for (route, state, status, error), (requests, lowered, overruns, held, cost) in known.items():
         refused = requests if error == _REFUSED else 0
         stopped = refused if status == 200 else 0
@@ -150,7 +149,7 @@ def hourly(source: LedgerView, budget: Budget) -> Mapping[str, Hours]:
     filters = {name.removesuffix("s"): frozenset(getattr(budget, name)) for name in _FILTERS if name != "tags"}
     thinking = "output_reasoning" if budget.targets or budget.scope == "target" else "request_thinking"
     query = Query(
-        table=TABLE,
+        table=ATTEMPTS,
         by=tuple(by),
         measures=("cost", "recovered") if budget.unit is Unit.USD else (thinking,),
         where=tuple(LabelFilter(dimension, labels) for dimension, labels in filters.items() if labels),

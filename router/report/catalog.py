@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from msgspec import structs
 
 from router.errors import ClientError, invalid
-from router.ledger.facts import attempts, offers
-from router.ledger.facts.query import Label, LabelFilter, RowsExpired
+from router.ledger.facts import ATTEMPTS, DIMENSIONS, GROUPINGS, OFFERS, Label, LabelFilter, RowsExpired
 from router.ledger.ledger import Ledger
 from router.report.budgets import report as budgets
 from router.report.cost_of_pass import cost_of_pass
@@ -50,7 +49,7 @@ def contents() -> Report:
 
 # `where` as people write it, with the labels that the ledger has.
 
-_COUNTED = {dimension for table in (attempts, offers) for grouping in table.GROUPINGS for dimension in grouping}
+_COUNTED = {dimension for grouping in GROUPINGS for dimension in grouping.by}
 """Dimensions of few labels, which are kept for good: others are not looked up."""
 _LISTED = 20
 
@@ -90,8 +89,8 @@ def _known(source: LedgerView, dimension: str, wanted: frozenset[str | None]) ->
 
 def _present(source: LedgerView, dimension: str) -> list[Label]:
     """In the whole ledger: a window in which nothing happened is no mistake."""
-    table = attempts if dimension in attempts.DIMENSIONS else offers
-    return [label for (label,) in source.always().sums(table.TABLE, (dimension,), ("requests",))]
+    table = ATTEMPTS if dimension in DIMENSIONS[ATTEMPTS] else OFFERS
+    return [label for (label,) in source.always().sums(table, (dimension,), ("requests",))]
 
 
 def _check(param: str, noun: str, wanted: frozenset[str | None], known: list[str]) -> None:
@@ -146,7 +145,8 @@ def read(
         except RowsExpired as gone:
             # To the second, and not before: what is told here can be asked.
             date = iso(gone.before_ms + 999)
-            recorded = {dimension for grouping in attempts.GROUPINGS for dimension in grouping} | {"tag", "day", "hour"}
+            recorded = {name for grouping in GROUPINGS if grouping.table == ATTEMPTS for name in grouping.by}
+            recorded |= {"tag", "day", "hour"}
             alone = ", ".join(name for name in report.by if name in recorded)
             less = f", or by less (of {alone} each alone is kept) and from one full hour to another" if alone else ""
             message = f"Rows before {date} have expired; the sums by hour that are left of them can't be told apart by"

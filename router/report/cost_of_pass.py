@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from router.ledger.facts import attempts, offers
-from router.ledger.facts.query import Label, LabelFilter
+from router.ledger.facts import ATTEMPTS, OFFERS, Label, LabelFilter
 from router.report.query import LedgerView, grouped, summed, summed_by
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, made, plots, usd
 from router.report.statistics import Interval, quotient, skewed, weighted, wilson
@@ -105,7 +104,7 @@ _OFFERED = {"target": "candidate"}
 def cells(source: LedgerView, by: Sequence[str] = CELL, *, expected: bool = True) -> dict[Labels, JudgedSums]:
     """By `CELL`, or `FINER`: what was asked of targets on behalf of clients. Without what was expected of them it takes
     less."""
-    parts = [(labels, JudgedSums(*sums)) for labels, sums in source.sums(attempts.TABLE, by, SPENT, CLIENTS).items()]
+    parts = [(labels, JudgedSums(*sums)) for labels, sums in source.sums(ATTEMPTS, by, SPENT, CLIENTS).items()]
     judged = source.passes(by, _JUDGED).items()
     parts += [(labels, JudgedSums(**dict(zip(_JUDGED, sums, strict=True)))) for labels, sums in judged]
     if expected:
@@ -115,7 +114,7 @@ def cells(source: LedgerView, by: Sequence[str] = CELL, *, expected: bool = True
         )
         chosen = structs.replace(source, request=structs.replace(source.request, where=tuple(where)))
         offered, measures = [_OFFERED.get(name, name) for name in by], ("answered_rated", "answered_pass_e4")
-        rates = chosen.sums(offers.TABLE, offered, measures, _TAKEN).items()
+        rates = chosen.sums(OFFERS, offered, measures, _TAKEN).items()
         parts += [(labels, JudgedSums(rated=rated, pass_e4=pass_e4)) for labels, (rated, pass_e4) in rates]
     by_cell = summed_by(JudgedSums, parts)
     return {labels: facts for labels, facts in by_cell.items() if facts.attempts or facts.cost}

@@ -9,8 +9,7 @@ from msgspec import structs
 from router.decide.eligibility import Redact
 from router.decide.in_force import PastPolicy, read
 from router.ledger import rows
-from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import Label, LabelFilter, add
+from router.ledger.facts import ATTEMPTS, HOUR_MS, Label, LabelFilter, add
 from router.ledger.rows import Connection, documents
 from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, made, plots
@@ -166,7 +165,7 @@ class ViolationSearch:
     def __init__(self, source: LedgerView, policies: PastPolicies) -> None:
         self._source, self._policies = source, policies
         self.listed: list[Row] = []
-        hours = [int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("attempts",))]
+        hours = [int(hour or 0) for (hour,) in source.sums(ATTEMPTS, ("hour",), ("attempts",))]
         self._latest_ms = (max(hours, default=0) + 1) * HOUR_MS + LONGEST_MS
 
     def among(self, alike: SentGroup) -> tuple[int, int]:
@@ -176,7 +175,7 @@ class ViolationSearch:
             return 0, 0
         labels: list[Label] = [value if isinstance(value, int) else value or None for value in alike]
         like = (LabelFilter(name, frozenset({label})) for name, label in zip(SENT, labels, strict=True))
-        hours = self._source.sums(TABLE, ("hour",), ("attempts",), *like)
+        hours = self._source.sums(ATTEMPTS, ("hour",), ("attempts",), *like)
         counts = sorted((int(hour or 0), count) for (hour,), (count,) in hours.items())
         parts = [self._in_hour(alike, hour, count) for hour, count in counts]
         return sum(violations for violations, _ in parts), sum(lost for _, lost in parts)
@@ -241,7 +240,7 @@ def egress(source: LedgerView) -> Report:
         # Tokens are unknown where the usage of no attempt is known.
         known = tokens if counted else (None, None)
         rows.append((*labels, requests, tried, 0, *known, misplaced, unchecked, violations))
-    refused = source.sums(TABLE, ("class",), ("requests",), LabelFilter("error", frozenset({"no_eligible_target"})))
+    refused = source.sums(ATTEMPTS, ("class",), ("requests",), LabelFilter("error", frozenset({"no_eligible_target"})))
     nowhere = [None] * (_COUNTS_FROM - 1)
     rows += [(str(name), *nowhere, count, 0, count, None, None, 0, 0, 0) for (name,), (count,) in refused.items()]
     rows.sort(key=lambda row: tuple(str(value or "") for value in row[:_COUNTS_FROM]))
@@ -268,7 +267,7 @@ def _alike(source: LedgerView) -> dict[tuple[SentGroup, bool], tuple[int, ...]]:
     """Sums of attempts that are alike, and whether anything was sent: nothing is to a target that rests after
     failures."""
     alike: dict[tuple[SentGroup, bool], tuple[int, ...]] = {}
-    for (*labels, outcome), sums in source.sums(TABLE, (*SENT, "outcome"), _MEASURES).items():
+    for (*labels, outcome), sums in source.sums(ATTEMPTS, (*SENT, "outcome"), _MEASURES).items():
         key = (sent(labels), outcome != RESTING)
         if sums[1] and (key[1] or key[0].classes):
             add(alike, key, sums)
@@ -282,7 +281,7 @@ def _totals(source: LedgerView, rows: list[Row]) -> Row:
     _, tried, refused, *rest = [sum(value for value in place if isinstance(value, int)) for place in places]
     requests = None
     if {condition.dimension for condition in source.request.where} <= _OF_REQUESTS:
-        sent_requests = source.sums(TABLE, (), ("sent_requests",))
+        sent_requests = source.sums(ATTEMPTS, (), ("sent_requests",))
         requests = refused + sum(count for (count,) in sent_requests.values())
     return ("total", *(None for _ in range(1, _COUNTS_FROM)), requests, tried, refused, *rest)
 
@@ -292,7 +291,8 @@ def _notes(source: LedgerView, counts: Counter[str], unchecked: Counter[str]) ->
     yield f"{_number(counts['checked'], 'attempt')} checked again, each under the policy that was in force for it:"
     yield f"{_number(counts['violations'], 'violation')}."
     yield from (f"{count:,} can't be checked: {why}." for why, count in unchecked.items() if count)
-    unwritten = Counter({str(to): count for (to,), (count,) in source.sums(TABLE, ("target",), ("unwritten",)).items()})
+    sums = source.sums(ATTEMPTS, ("target",), ("unwritten",)).items()
+    unwritten = Counter({str(to): count for (to,), (count,) in sums})
     if unwritten.total():
         places = ", ".join(f"{place} ({count:,})" for place, count in unwritten.most_common() if count)
         yield f"{_number(unwritten.total(), 'request')} in progress, or lost with the gateway; planned for {places}."

@@ -7,8 +7,7 @@ from functools import reduce
 from msgspec import structs
 
 from router.ledger import engines
-from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import LabelFilter
+from router.ledger.facts import ATTEMPTS, HOUR_MS, LabelFilter
 from router.report.egress import RESTING, PastPolicies
 from router.report.query import LedgerView, grouped
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, day, declared, made, plots, usd
@@ -53,7 +52,8 @@ def _rows(source: LedgerView, by: Sequence[str], prices: Sequence[EnginePrice]) 
         return tuple(known[name] for name in by)
 
     paid: Counter[tuple[str, ...]] = Counter()
-    for (target, version, hour), (cost,) in source.sums(TABLE, ("target", "price_version", "hour"), ("cost",)).items():
+    costs = source.sums(ATTEMPTS, ("target", "price_version", "hour"), ("cost",))
+    for (target, version, hour), (cost,) in costs.items():
         # The one that a measured price names, else that of the target.
         known = source.targets.get(str(target))
         engine = known.engine.name if known is not None and known.engine is not None else ""
@@ -146,11 +146,11 @@ _MEASURES = ("requests", "input_tokens", "output_tokens")
 def local_vs_api(source: LedgerView) -> Report:
     """The local targets of the policy in force and of the window, also those that served nothing."""
     policies = PastPolicies(source.connection, source.targets)
-    known_targets = {str(target) for (target,) in source.sums(TABLE, ("target",), ("attempts",)) if target is not None}
-    names = sorted(name for name in known_targets | set(source.targets) if policies.now(name).local)
+    recorded = {str(name) for (name,) in source.sums(ATTEMPTS, ("target",), ("attempts",)) if name is not None}
+    names = sorted(name for name in recorded | set(source.targets) if policies.now(name).local)
     requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}
     filters = (LabelFilter("target", frozenset(names)), LabelFilter("outcome", frozenset({RESTING}), inverted=True))
-    for (target, hour), (count, *tokens) in source.sums(TABLE, ("target", "hour"), _MEASURES, *filters).items():
+    for (target, hour), (count, *tokens) in source.sums(ATTEMPTS, ("target", "hour"), _MEASURES, *filters).items():
         requests[str(target)] += count
         by_hour[str(target)][int(hour or 0)] = sum(tokens)
     tokens_of = {name: sum(hours.values()) for name, hours in by_hour.items()}
@@ -222,7 +222,7 @@ def _window_ms(source: LedgerView) -> int:
     """From its begin, or the first hour of the ledger, until its end or now."""
     request, since = source.request, source.request.since_ms
     if since is None:
-        hours = [int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("requests",))]
+        hours = [int(hour or 0) for (hour,) in source.sums(ATTEMPTS, ("hour",), ("requests",))]
         since = min(hours) * HOUR_MS if hours else request.now_ms
     until = request.now_ms if request.until_ms is None else min(request.until_ms, request.now_ms)
     return max(0, until - since)

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import NamedTuple
 
-from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import Label, Sums
+from router.ledger.facts import ATTEMPTS, HOUR_MS, Label, Sums
 from router.ledger.rows import Connection
 from router.report.budgets import BudgetReport
 from router.report.cost_of_pass import cells, pooled, together
@@ -59,7 +58,7 @@ def overview(
     requests = (ReportRequest(since_ms=since, zone=UTC, now_ms=now_ms) for since in (month, week))
     long, short = (LedgerView(connection=connection, request=request, targets=targets) for request in requests)
     saved, standings = savings(short), pots.standings if isinstance(pots, BudgetReport) else None
-    by_hour = long.sums(TABLE, ("hour", "target"), Period._fields)
+    by_hour = long.sums(ATTEMPTS, ("hour", "target"), Period._fields)
     # Also days on which nothing happened.
     days: list[tuple[Group, int]] = [((day(month + n * _DAY_MS, UTC), None), 0) for n in range(MONTH)]
     of_week: Counter[str] = Counter()

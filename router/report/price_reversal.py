@@ -9,7 +9,7 @@ from itertools import permutations
 from math import inf
 from typing import NamedTuple
 
-from router.ledger.facts import attempts
+from router.ledger.facts import ATTEMPTS
 from router.report.cost_of_pass import CLIENTS, SPENT, JudgedSums, Labels
 from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Report, Row, Shape, declared, made, plots, usd
@@ -58,7 +58,7 @@ def price_reversal(source: LedgerView) -> Report:
     prices = {model: next(iter(stated)) for model, stated in lists.items() if len(stated) == 1}
     mute = {target.model.id for target in source.targets.values() if silent(target)}
     cells: defaultdict[str, dict[Labels, ModelCost]] = defaultdict(dict)
-    by_labels = source.sums(attempts.TABLE, ("model", *_ABOUT), (*SPENT, *_TOKENS), CLIENTS).items()
+    by_labels = source.sums(ATTEMPTS, ("model", *_ABOUT), (*SPENT, *_TOKENS), CLIENTS).items()
     for (model, *about), sums in by_labels:
         facts, (sent, written, counted) = JudgedSums(*sums[: len(SPENT)]), sums[len(SPENT) :]
         known = model in mute or facts.thinking_known >= counted

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from msgspec import Struct, structs
 
 from router.errors import invalid
-from router.ledger.facts import passes
-from router.ledger.facts.query import LabelFilter, Query, Sums
+from router.ledger.facts import PASSES, LabelFilter, Query, Sums, passes
 from router.ledger.rollups import sums
 from router.ledger.rows import EVER_MS, Connection
 from router.report.report import Definition, Report, declared, in_usd, made, parse_time
@@ -81,7 +80,7 @@ class LedgerView(Struct, frozen=True, kw_only=True):
 
     def passes(self, by: Sequence[str], measures: Sequence[str], *where: LabelFilter) -> Sums:
         """Of judged answers (`router.ledger.facts.passes`); otherwise as `sums`."""
-        return passes.sums(self.connection, self.query(passes.TABLE, by, measures, where))
+        return passes(self.connection, self.query(PASSES, by, measures, where))
 
     def query(self, table: str, by: Sequence[str], measures: Sequence[str], where: Sequence[LabelFilter]) -> Query:
         where = (*self.request.where, *where)

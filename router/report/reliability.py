@@ -9,8 +9,7 @@ import msgspec
 from msgspec import structs
 
 from router.ledger import rows
-from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
-from router.ledger.facts.query import LabelFilter
+from router.ledger.facts import ATTEMPTS, EDGES_MS, EDGES_US, LabelFilter
 from router.ledger.rows import RequestRecord
 from router.report.egress import RESTING
 from router.report.query import LedgerView
@@ -78,7 +77,7 @@ def _counted(source: LedgerView) -> tuple[Mapping[str, _LabelCounts], _LabelCoun
     """By target, and of all; without requests that asked no target."""
     by_target, every = defaultdict[str, _LabelCounts](_LabelCounts), _LabelCounts()
     for dimension, measures, where in _COUNTED:
-        for (target, label), amounts in source.sums(TABLE, ("target", dimension), measures, *where).items():
+        for (target, label), amounts in source.sums(ATTEMPTS, ("target", dimension), measures, *where).items():
             places = () if target is None else (by_target[str(target)], every)
             for label_counts, (measure, amount) in product(places, zip(measures, amounts, strict=True)):
                 if label is not None:

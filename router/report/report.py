@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from router.errors import ClientError
-from router.ledger.facts.attempts import HOUR_MS, QUARTER_MS
+from router.ledger.facts import HOUR_MS, QUARTER_MS
 from router.types.price import usd_from_nano
 from router.types.tables import table
 

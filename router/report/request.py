@@ -11,8 +11,7 @@ from router.decide.explain import reason
 from router.errors import ClientError
 from router.ledger import rows
 from router.ledger.adjust import ADJUSTMENT
-from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import LabelFilter
+from router.ledger.facts import ATTEMPTS, HOUR_MS, LabelFilter
 from router.ledger.query import document
 from router.ledger.rows import Connection, Line, RequestRecord
 from router.report.budgets import amount_of
@@ -263,7 +262,7 @@ def whole_session(source: LedgerView) -> Report:
     ours, (since, until) = LabelFilter("session", frozenset({source.request.subject})), source.request.bounds
     record = []
     # Rows of those hours only in which the session was there.
-    for hour in sorted(int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("requests",), ours)):
+    for hour in sorted(int(hour or 0) for (hour,) in source.sums(ATTEMPTS, ("hour",), ("requests",), ours)):
         begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
         every = rows.every(source.connection, max(begin, since), min(end, until))
         record += [each for each in every if each.request["session"] == source.request.subject]
@@ -279,7 +278,7 @@ def whole_session(source: LedgerView) -> Report:
         listed.append((identifier, time, keys.get(key, key) or None, *rest))
     names = ("input_tokens", "output_tokens", "reasoning_tokens", "cost")
     *tokens, cost = (sum(value for each in record if isinstance(value := each.request[name], int)) for name in names)
-    targets = source.sums(TABLE, ("target",), measures("targets"), ours).items()
+    targets = source.sums(ATTEMPTS, ("target",), measures("targets"), ours).items()
     ranked = sorted(targets, key=lambda item: (item[0][0] is None, -item[1][4], str(item[0][0])))
     by_target = tallied("targets", ["target"], ranked)
     more = f" The first {MOST:,} of {len(record):,} requests." if len(record) > MOST else ""

@@ -9,9 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, structs
 
-from router.ledger.facts import attempts, offers
-from router.ledger.facts.attempts import HOUR_MS, JUDGE
-from router.ledger.facts.query import Label, LabelFilter
+from router.ledger.facts import ATTEMPTS, HOUR_MS, JUDGE, OFFERS, Label, LabelFilter
 from router.report.cost_of_pass import JudgedSums, Labels, cells, pooled
 from router.report.query import LedgerView, grouped, summed, summed_by
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, day, declared, made, plots, usd
@@ -92,7 +90,7 @@ def offered(
     source: LedgerView, by: Sequence[str], read: Callable[[Labels], Labels], *where: LabelFilter
 ) -> list[Offer]:
     """`read`: labels of these dimensions → the group that they belong to."""
-    by_labels = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES, *where).items()
+    by_labels = source.sums(OFFERS, (*by, *_WHOM), _MEASURES, _NO_JUDGES, *where).items()
     return together(
         Offer(read(tuple(rest)), chosen, candidate, strategy, *amounts)
         for (*rest, chosen, candidate, strategy), amounts in by_labels
@@ -179,7 +177,7 @@ def overhead_costs(
     flag, judge = ("route", JUDGE) if routed else ("judging", 1)
     by = tuple(dict.fromkeys((*dimensions, flag)))
     parts = []
-    for names, (cost, recovered, requests, *rest) in source.sums(attempts.TABLE, by, _OUTLAY_MEASURES).items():
+    for names, (cost, recovered, requests, *rest) in source.sums(ATTEMPTS, by, _OUTLAY_MEASURES).items():
         outlay = OverheadCost(cost + recovered, requests, *rest)
         if names[by.index(flag)] == judge:
             outlay = OverheadCost(judges=outlay.cost, judgements=requests)
@@ -189,7 +187,7 @@ def overhead_costs(
 
 def lines(source: LedgerView, spent: OverheadCost) -> Report:
     """What all of it was spent on."""
-    by_labels = source.sums(offers.TABLE, ("explored", "chosen", "candidate"), ("requests", "actual"))
+    by_labels = source.sums(OFFERS, ("explored", "chosen", "candidate"), ("requests", "actual"))
     some = [sums for (explored, chosen, candidate), sums in by_labels.items() if explored and chosen == candidate]
     parts = (
         ("answers given", spent.requests, spent.cost - spent.passed_over_cost),

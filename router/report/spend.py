@@ -7,8 +7,7 @@ from functools import cache
 from heapq import nlargest
 from itertools import product
 
-from router.ledger.facts.attempts import TABLE
-from router.ledger.facts.query import Label, Sums, add
+from router.ledger.facts import ATTEMPTS, Label, Sums, add
 from router.report.charts import OTHERS
 from router.report.query import LedgerView, ReportRequest, grouped
 from router.report.render import UNKNOWN
@@ -109,9 +108,9 @@ def spend(source: LedgerView) -> Report:
     """
     by = source.request.by or ("target",)
     names = [_spend_name(name, source.request) for name in by]
-    by_labels = source.sums(TABLE, tuple(dict.fromkeys(dimension for dimension, _ in names)), _SUMS)
+    by_labels = source.sums(ATTEMPTS, tuple(dict.fromkeys(dimension for dimension, _ in names)), _SUMS)
     # Of very many groups the sums by hour know the total sooner.
-    whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(TABLE, (), _SUMS)
+    whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(ATTEMPTS, (), _SUMS)
     total = _total(whole.values(), _SUMS)
     groups = _rows(by, _grouped(by_labels, names), total)
     asked = {*by, *(condition.dimension for condition in source.request.where)}
@@ -207,7 +206,7 @@ def thinking(source: LedgerView) -> Report:
     by = source.request.by or ("target", "effort")
     dimensions = tuple(dict.fromkeys((*by, "target")))
     at, groups = dimensions.index("target"), dict[Group, Sizes]()
-    for labels, amounts in source.sums(TABLE, dimensions, _THOUGHT).items():
+    for labels, amounts in source.sums(ATTEMPTS, dimensions, _THOUGHT).items():
         sums = dict(zip(_THOUGHT, amounts, strict=True))
         if silent(source.targets.get(str(labels[at]))) and not sums["output_reasoning"]:
             sums |= {"split": sums["counted"], "unsplit": 0, "split_output": sums["output_tokens"]}

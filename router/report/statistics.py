@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from router.ledger.facts.attempts import HOUR_MS
+from router.ledger.facts import HOUR_MS
 from router.report.query import grouped
 
 # Estimates with intervals of 95 %, from sums alone: rates, means, and ratios of both.

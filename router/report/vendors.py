@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from router.ledger.facts.attempts import TABLE as ATTEMPTS
-from router.ledger.facts.offers import TABLE
+from router.ledger.facts import ATTEMPTS, OFFERS
 from router.report.egress import Destination, PastPolicies
 from router.report.query import LedgerView, grouped, summed, summed_by
 from router.report.report import Kind, Mark, Report, Row, Shape, made, plots, usd
@@ -58,7 +57,7 @@ class VendorLoss(NamedTuple):
 
 def cells(source: LedgerView) -> list[ChoiceSums]:
     """Of requests that had a choice."""
-    by_labels = source.sums(TABLE, (*_KIND, "chosen", "candidate"), CandidateSums._fields)
+    by_labels = source.sums(OFFERS, (*_KIND, "chosen", "candidate"), CandidateSums._fields)
     by_kind = grouped((labels[:-1], (str(labels[-1]), CandidateSums(*sums))) for labels, sums in by_labels.items())
     choices = ((str(kind[-1]), dict(candidates)) for kind, candidates in by_kind.items())
     return [ChoiceSums(chosen, offers.pop(chosen), offers) for chosen, offers in choices if chosen in offers]

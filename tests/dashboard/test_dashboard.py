@@ -12,7 +12,7 @@ from msgspec import structs
 from router.api.dashboard.policy import PolicyTrial, ReplayJobs
 from router.config.load import load_policy
 from router.errors import ClientError
-from router.ledger.facts.attempts import HOUR_MS
+from router.ledger.facts import HOUR_MS
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.postgres import PostgresLedger
 from router.report.catalog import REPORTS as CATALOG

@@ -17,8 +17,7 @@ from pyarrow import parquet
 from pyarrow import types as arrow
 
 from router.export.focus import BY, NAMES, VERSION, Directory, charges, dataset, write_csv, write_parquet
-from router.ledger.facts.attempts import GROUPINGS, HOUR_MS, TABLE
-from router.ledger.facts.query import Query
+from router.ledger.facts import ATTEMPTS, GROUPINGS, HOUR_MS, Query
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.rollups import sums
 from router.ledger.write import BUCKETS
@@ -171,7 +170,7 @@ def test_a_window_is_widened_to_whole_hours(new_sqlite: Ledger, tmp_path: Path) 
 
 def test_packed_and_expired_requests_are_exported_as_before(new_sqlite: Ledger, tmp_path: Path) -> None:
     """It is answered from one grouping, so it can be exported also when the rows are gone."""
-    assert tuple(BY) in GROUPINGS
+    assert tuple(BY) in [grouping.by for grouping in GROUPINGS]
     ledger, now = fill(new_sqlite, WEEK), MONDAY_MS + 400 * DAY_MS
     before = exported(ledger, tmp_path / "fresh.csv")
     assert move(ledger, now)
@@ -225,7 +224,7 @@ def test_any_ledger_adds_up_and_obeys(
     ledger = fill(SqliteLedger(folder / "lowpass.db"), happened)
     price = Price(input=333_333_333, output=1, version=PRICE.version, rules=(Rule(above=9),) if ruled else ())
     with ledger.reading() as connection:
-        query = Query(table=TABLE, by=(), measures=("cost", "recovered"))
+        query = Query(table=ATTEMPTS, by=(), measures=("cost", "recovered"))
         expected = sum(sums(connection, query).get((), (0,)))
         write_parquet(folder / "any.parquet", dataset(connection, Directory({"lab/mini": {PRICE.version: price}})))
     rows = parquet.read_table(folder / "any.parquet").to_pylist()

@@ -15,11 +15,10 @@ __all__ = ["ledger", "new_ledger", "new_sqlite", "postgres"]
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Databases have a minute for what they must do within seconds; what failed is tried again at once."""
-    for name in ("_connection.CONNECT_S", "_connection.ANSWER_S", ".COMMIT_S", ".END_S"):
-        monkeypatch.setattr(f"router.ledger.postgres{name}", 60)
+    for name in ("CONNECT_S", "ANSWER_S", "COMMIT_S", "END_S"):
+        monkeypatch.setattr(server, name, 60)
     monkeypatch.setattr(journal, "BUSY_MS", 60_000)
-    for module in (journal, server):
-        monkeypatch.setattr(module, "RETRY_S", 0.01)
+    monkeypatch.setattr(journal, "RETRY_S", 0.01)
 
 
 @pytest.fixture(scope="session")

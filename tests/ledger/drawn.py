@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from router.ledger import rows
-from router.ledger.facts import attempts, offers
-from router.ledger.facts.query import LabelFilter, Query, Sums
+from router.ledger.facts import ATTEMPTS, DIMENSIONS, GROUPINGS, MEASURES, OFFERS, LabelFilter, Query, Sums
 from router.ledger.ledger import Ledger
 from router.ledger.rollups import sums
 from router.ledger.rows import RequestRecord
@@ -26,12 +25,10 @@ MONDAY_MS = 1_793_577_600_000
 ACCOUNTS = ("company", "teams|a", "thinking")
 Row = dict[str, Value]
 Books = list[dict[str, Any]]
-ALL_TABLES = {
-    attempts.TABLE: (tuple(attempts.DIMENSIONS), tuple(attempts.MEASURES)),
-    offers.TABLE: (offers.DIMENSIONS, offers.MEASURES),
-}
+ALL_TABLES = {table: (tuple(DIMENSIONS[table]), tuple(MEASURES[table])) for table in (ATTEMPTS, OFFERS)}
+BY = [grouping.by for grouping in GROUPINGS if grouping.table == ATTEMPTS]
 WHOLE = [Query(table=table, by=(), measures=measures) for table, (_, measures) in ALL_TABLES.items()] + [
-    Query(table=attempts.TABLE, by=by, measures=tuple(attempts.MEASURES)) for by in attempts.GROUPINGS
+    Query(table=ATTEMPTS, by=by, measures=tuple(MEASURES[ATTEMPTS])) for by in BY
 ]
 """Of everything, together and by each grouping."""
 _CHARGED = (

@@ -18,8 +18,7 @@ import router.ledger
 import router.report
 from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
 from router.ledger.migrate import POSTGRES, SQLITE, newest
-from router.ledger.postgres import PostgresLedger
-from router.ledger.postgres_connection import ServerAddress, StatementRefused, numbered
+from router.ledger.postgres import PostgresLedger, ServerAddress, StatementRefused, numbered
 from router.ledger.verify import rules
 from router.settings import SettingError
 from router.types.account import LedgerUnavailable
@@ -50,7 +49,7 @@ _POSTGRES = """
     )
 """
 Column = tuple[str, bool, object, bool]
-LOCAL = {"journal", "migrate", "postgres", "postgres_connection", "sqlite"}
+LOCAL = {"journal", "migrate", "postgres", "sqlite"}
 """Modules and packages that speak to one database only."""
 PARTS = {"sums", "requests_where", "attempts_between", "newest", "offers_live", "offers_past", "say", "since", "add"}
 PARTS |= {"bookings", "booking", "unmoved"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from router.ledger.facts.attempts import HOUR_MS
+from router.ledger.facts import HOUR_MS
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import SQLITE, newest
 from router.ledger.postgres import PostgresLedger

@@ -19,13 +19,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.ledger import past, rollups, rows
-from router.ledger.facts import attempts, offers
-from router.ledger.facts.query import LabelFilter, Query, RowsExpired, Sums
+from router.ledger.facts import ATTEMPTS, DIMENSIONS, GROUPINGS, MEASURES, OFFERS, LabelFilter, Query, RowsExpired, Sums
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.past import CAME_BACK_MS, ENOUGH, PATIENCE_MS
 from router.ledger.postgres import PostgresLedger
 from router.ledger.query import LONGEST_WINDOW_MS
-from router.ledger.rollups import GROUPINGS
 from router.ledger.rows import Connection, RequestRecord, SqlRows
 from router.ledger.upkeep import needed, upkeep
 from router.settings import SettingError, read
@@ -343,13 +341,13 @@ def test_what_they_could_tell_is_refused_from_then_on(new_sqlite: SqliteLedger) 
     boundary = (last_ms // HOUR_MS + 1) * HOUR_MS
 
     def asked(by: tuple[str, ...], since_ms: int | None = None, *where: LabelFilter) -> Query:
-        return Query(table=attempts.TABLE, by=by, measures=COST, where=where, since_ms=since_ms)
+        return Query(table=ATTEMPTS, by=by, measures=COST, where=where, since_ms=since_ms)
 
     for query in (
         *(asked(by) for by in (("session",), ("tags", "difficulty"), ("quarter",))),
         asked(("target",), None, LabelFilter("session", frozenset({"s-1"}))),
         asked((), first_ms + 1),
-        Query(table=offers.TABLE, by=(), measures=("requests",), since_ms=first_ms + 1),
+        Query(table=OFFERS, by=(), measures=("requests",), since_ms=first_ms + 1),
     ):
         with pytest.raises(RowsExpired) as refused:
             answers(new_sqlite, [query])
@@ -375,7 +373,7 @@ def test_a_grouping_of_a_later_version_does_not_answer_for_rows_that_had_gone_be
     assert answers(ledger, [one for one in WHOLE if one.by != ("tags",)]) == [
         sums for one, sums in zip(WHOLE, whole, strict=True) if one.by != ("tags",)
     ]
-    by_tags = Query(table=attempts.TABLE, by=("tags",), measures=COST)
+    by_tags = Query(table=ATTEMPTS, by=("tags",), measures=COST)
     at = [one.by for one in WHOLE].index(("tags",))
     wanted = [WHOLE[at].measures.index(name) for name in COST]
     finest = {labels: tuple(sums[each] for each in wanted) for labels, sums in whole[at].items()}
@@ -420,8 +418,8 @@ def test_windows_that_no_budget_looks_at_go_and_what_counts_for_ever_stays(ledge
 
 
 def test_a_label_names_one_thing_only_and_every_measure_has_its_column(ledger: Ledger) -> None:
-    assert not attempts.DIMENSIONS.keys() & attempts.MEASURES.keys()
-    for table, measures in (("hourly_attempts", attempts.MEASURES), ("hourly_offers", offers.MEASURES)):
+    assert not DIMENSIONS[ATTEMPTS].keys() & MEASURES[ATTEMPTS].keys()
+    for table, measures in (("hourly_attempts", MEASURES[ATTEMPTS]), ("hourly_offers", MEASURES[OFFERS])):
         with ledger.reading() as connection:
             columns = [name for name, *_ in connection.execute(f"SELECT * FROM {table}").description]  # noqa: S608
         assert columns == ["grouping_id", "hour", "group_id", *measures]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.ledger.adjust import Correction, NotAdjustable, adjust
-from router.ledger.facts import attempts, offers
+from router.ledger.facts import ATTEMPTS, MEASURES, OFFERS
 from router.ledger.keys import create, revoke, set_limit
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.past import head
@@ -128,7 +128,7 @@ def test_a_child_is_charged_to_its_parent_at_what_it_spent(new_sqlite: SqliteLed
     assert "children c1: it spent 0, and day is charged 3 for it" in says(new_sqlite)
 
 
-SUMS = (("hourly_attempts", tuple(attempts.MEASURES)), ("hourly_offers", offers.MEASURES))
+SUMS = (("hourly_attempts", tuple(MEASURES[ATTEMPTS])), ("hourly_offers", tuple(MEASURES[OFFERS])))
 CHANGE = st.integers(-(2**40), 2**40).filter(bool)
 
 

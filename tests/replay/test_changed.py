@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from router.ledger.facts.query import LabelFilter
+from router.ledger.facts import LabelFilter
 from router.ledger.ledger import SqliteLedger
 from router.replay.estimate import CODES
 from router.replay.replay import DIMENSIONS, replay

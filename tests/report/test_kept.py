@@ -14,8 +14,7 @@ from bench.reports.made import kept as made
 from router.errors import ClientError
 from router.ledger.engines import keep
 from router.ledger.ledger import Ledger, ledger_at
-from router.ledger.postgres import PostgresLedger
-from router.ledger.postgres_connection import StatementRefused
+from router.ledger.postgres import PostgresLedger, StatementRefused
 from router.ledger.write import EXHAUSTED
 from router.report import request as requests
 from router.report.catalog import REPORTS, read

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import ClientError
-from router.ledger.facts import passes
-from router.ledger.facts.attempts import EDGES_MS, EDGES_US
-from router.ledger.facts.query import Query
+from router.ledger.facts import EDGES_MS, EDGES_US, PASS_MEASURES, Query, passes
 from router.report.cost_of_pass import JudgedSums, hull, pooled
 from router.report.report import Shape
 from router.report.savings import Baseline, CostRatio, Offer, spread
@@ -145,7 +143,7 @@ def test_an_attempt_counts_once_however_often_it_was_judged() -> None:
         asked(),
     ]
     with ledger_of(happened).reading() as connection:
-        table = passes.sums(connection, Query(table="passes", by=("target",), measures=passes.MEASURES))
+        table = passes(connection, Query(table="passes", by=("target",), measures=PASS_MEASURES))
     assert table == {("small",): (6, 5_500_000, 2_000_000, 1, 1_000_000, 700_000)}
 
 
