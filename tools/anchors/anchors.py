@@ -51,15 +51,32 @@ class Anchor(NamedTuple):
 
 def load(split: str) -> list[Anchor]:
     """`split`: train or test. ValueError names the file and the anchor that is not one."""
+    return list(_named(split).values())
+
+
+def _named(split: str) -> dict[str, Anchor]:
+    """By the file's name and the place in it, which translations go by."""
     pool = _pool(split)
-    anchors: list[Anchor] = []
+    anchors: dict[str, Anchor] = {}
     for path in sorted((FOLDER / split).glob("*.yaml")):
         for number, row in enumerate(yaml.load(path.read_text(), Loader=_Loader)):
             try:
-                anchors.append(_anchor(row, pool, Random(f"{path.stem} {number}")))
+                anchors[f"{path.stem}:{number}"] = _anchor(row, pool, Random(f"{path.stem} {number}"))
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"{path.name}, anchor {number + 1}: {type(error).__name__} {error}") from error
     return anchors
+
+
+def translated() -> list[tuple[int, Anchor]]:
+    """Plain anchors to fit on, by their place, in other languages: as hard, of the same task and as long an answer."""
+    anchors, copies = _named("train"), list[tuple[int, Anchor]]()
+    place = {name: at for at, name in enumerate(anchors)}
+    for path in sorted((FOLDER / "translations").glob("*.yaml")):
+        for name, texts in yaml.load(path.read_text(), Loader=_Loader).items():
+            for lang, text in texts.items():
+                body = {"model": "auto", "messages": [{"role": "user", "content": text}]}
+                copies.append((place[name], anchors[name]._replace(lang=lang, body=body)))
+    return copies
 
 
 def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Anchor]]:

@@ -31,7 +31,7 @@ from router.classify.embedding import DIMENSIONS, Single
 from router.estimate.pass_rate import USUAL_DIFFICULTIES
 from router.types.request import TASKS
 from router.types.target import Task
-from tools.anchors.anchors import Anchor, surrounded
+from tools.anchors.anchors import Anchor
 from tools.priors.outcomes import Label, Vector
 from tools.priors.phrases import phrases
 
@@ -63,8 +63,9 @@ PUBLIC_WEIGHT = 0.1
 UNREAD = "mmlu/"
 """Kinds of which no question is fitted on: docs/routing-benchmark.md says what is told of them when they are new."""
 PHRASE_WEIGHT = 0.1
-SURROUNDED, SURROUNDED_WEIGHT = 0.3, 0.1
-"""Share of anchors that are fitted once more with instructions before them, and what each copy counts for."""
+SURROUNDED, SURROUNDED_WEIGHT, TRANSLATED_WEIGHT = 0.3, 0.1, 0.3
+"""Share of anchors that are fitted once more with instructions before them; and what each such copy counts for, and
+each translation."""
 FOLDS = 4
 SEED = 0
 _FIRST = embedding.CONTROL + 1
@@ -116,11 +117,11 @@ def anchor_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Rows:
     return Rows(*_columns(read), wanted, np.ones(len(read)), np.arange(len(read)))
 
 
-def surrounded_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Rows:
+def copied_rows(copies: Iterable[tuple[int, Anchor]], weight: float, groups: NDArray[np.uint8]) -> Rows:
     """Each is held out with the anchor that it is a copy of."""
-    sources, copies = zip(*surrounded(anchors, SURROUNDED), strict=True)
-    rows = anchor_rows(copies, groups)
-    return rows._replace(weight=np.full(len(copies), SURROUNDED_WEIGHT), source=np.array(sources))
+    sources, anchors = zip(*copies, strict=True)
+    rows = anchor_rows(anchors, groups)
+    return rows._replace(weight=np.full(len(anchors), weight), source=np.array(sources))
 
 
 def _columns(read: Sequence[list[ReaderPart]]) -> tuple[Vector, NDArray[Any]]:
