@@ -175,7 +175,7 @@ class GatewayProcess:
         self._alerts = Alerts(self._budgets, to_alert, self._webhooks.post, self._egress.withheld)
         self._alerts.adopt(config.budgets)
         verifiers = Verifiers(self._egress, partial(self._telemetry.count, "verdicts"))
-        learned = learned_from(self._ledger)
+        learned = learned_from(self._ledger, config.targets)
         self._recorder = OutcomeRecorder(
             self._ledger, self._journal, learned, PassRateModel(), verifiers, self._telemetry, asking(self._judged)
         )

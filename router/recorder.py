@@ -3,7 +3,7 @@ from that log."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -27,6 +27,7 @@ from router.outcomes.learning import Learning, OutcomeLog
 from router.outcomes.verify import score_rows
 from router.types.account import INCIDENT, Journal, LedgerUnavailable
 from router.types.attempt import (
+    MORE_PAST,
     Alarm,
     Attempt,
     AttemptSample,
@@ -39,7 +40,7 @@ from router.types.attempt import (
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.request import USUAL_READ, Caller, Reading, Request, TokensRead
-from router.types.target import ClassRule, Task
+from router.types.target import ClassRule, Target, Task
 
 MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
 """Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
@@ -70,32 +71,41 @@ class ServedContext(Struct, frozen=True):
         return LearningFacts.of(seen, {one.target: one.p for one in plan.weigh()})
 
 
-def learned_from(ledger: Ledger) -> TargetStats:
-    """What the latest attempts of the ledger teach, and what its local engines cost."""
+def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> TargetStats:
+    """What the latest attempts of the ledger teach, and what its local engines cost. `targets`: those of the policy."""
     learned = TargetStats()
     learned.measured.publish(prices(ledger))
     for row in query.finished(ledger, LEARNED_FROM):
-        learned.observe(_sample(row))
+        _learn(learned, row, targets)
     return learned
 
 
-def _sample(row: query.FinishedAttempt) -> AttemptSample:
+def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[str, Target]) -> None:
+    """What this process, or another one, has learned from the attempt when it ended."""
     read = TokensRead(0.0, 0.0)  # while that is not known any more
     with suppress(ValueError):
         read = Reading.unpack(row.traits).tokens
-    return AttemptSample(
+    output, cut = row.visible + (row.reasoning or 0) + row.audio, row.finish_reason == "length"
+    sample = AttemptSample(
         target=row.target,
         effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
         task=Task(row.task),
         template=row.template,
         read=read,
-        output=(row.visible + (row.reasoning or 0) + row.audio) // row.choices,
+        output=output // row.choices if row.reported else None,
         thinking=None if row.reasoning is None else row.reasoning // row.choices,
+        past_cap=output * (1 if row.reported else MORE_PAST) // row.choices if row.past_cap else 0,
+        kept_cap=cut and not row.past_cap and output == row.cap * row.choices,
         first_ms=row.first_ms,
         total_ms=row.total_ms,
         ended_ms=row.started_ms + row.total_ms,
-        cut=row.outcome != "ok" or row.finish_reason == "length",
+        cut=row.outcome != "ok" or cut,
     )
+    learned.observe(sample)
+    if row.overran:
+        learned.overrun(row.target)
+    if (target := targets.get(row.target)) is not None:
+        learned.measured.served(target, target.price(row.served))
 
 
 async def recollect(ledger: Ledger, beliefs: PassRateModel) -> None:
@@ -167,6 +177,7 @@ class OutcomeRecorder:
         ask: Ask,
     ) -> None:
         self._learned, self.beliefs = learned, beliefs
+        self._targets: Mapping[str, Target] = {}
         self._journal, self._verifiers, self._telemetry = journal, verifiers, telemetry
         self._trust = Trust()
         self._judging = Judging(ask, self._trust, partial(telemetry.count, "judgements"))
@@ -182,7 +193,7 @@ class OutcomeRecorder:
     def adopt(self, config: Config) -> None:
         """Another policy is in force."""
         self.beliefs.adopt(tuple(config.targets.values()))
-        self._drift.targets = frozenset(config.targets)
+        self._targets, self._drift.targets = config.targets, frozenset(config.targets)
         self._verifiers.adopt(one for route in config.routes.values() for one in route.verifiers)
 
     async def start(self) -> None:
@@ -194,7 +205,7 @@ class OutcomeRecorder:
         """Raises what the ledger raises."""
         await self.read_waiting()
         for row in await asyncio.to_thread(self._elsewhere.new, LEARNED_AT_ONCE):
-            self._learned.observe(_sample(row))
+            _learn(self._learned, row, self._targets)
         self._learned.learn()
         await self._learning.tick()
         self._telemetry.consistency, self._telemetry.agreement = self._trust.consistency, self._trust.agreement

@@ -243,7 +243,8 @@ class Meter:
             self._came_ms = now + LATE * self._budget.learned.pace(self._candidate.target.id).first_ms
         self._gap_ms, self._looked_ms = max(self._gap_ms, now - self._looked_ms), now
         # Tokens may be written so long that the next look is the first to see.
-        unseen_ms = max(IN_FLIGHT_MS, LATE * self._gap_ms) + max(0.0, now - self._came_ms)
+        usual_ms = IN_FLIGHT_MS if self.trusted else LATE * IN_FLIGHT_MS
+        unseen_ms = max(usual_ms, LATE * self._gap_ms) + self._budget.room.asked_ms + max(0.0, now - self._came_ms)
         uncounted = decoder.usage is None and (decoder.has_answer or self.paid_thoughts == ENDLESS)
         most = self._written + come - self._counted_size + max(self._part, self._pace * unseen_ms, self._largest)
         if uncounted and most < self._output:
@@ -290,8 +291,9 @@ class Meter:
         tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
         self.paid = tokens * n
         """Tokens, over all choices, that what is left pays for."""
-        trusted = not (self._doubted or self._budget.learned.worst(self._candidate.target.id))
-        covered = trusted and tokens >= self._cap
+        self.trusted = not (self._doubted or self._budget.learned.worst(self._candidate.target.id))
+        """Its target is thought to keep its cap."""
+        covered = self.trusted and tokens >= self._cap
         self._output = inf if covered else tokens * n
         unmetered = not self._thinks or (left.thinking >= self._thought_cap * n and not self._doubted)
         self.paid_thoughts = ENDLESS if unmetered else left.thinking

@@ -104,7 +104,7 @@ LATEST_READ = 1_024
 
 
 class FinishedAttempt(Struct, frozen=True):
-    """An attempt that told what it used. Tokens over all choices."""
+    """An attempt that told what it used, or that ran past its cap. Tokens over all choices."""
 
     target: str
     thinking: str
@@ -112,7 +112,6 @@ class FinishedAttempt(Struct, frozen=True):
     template: str
     outcome: str
     finish_reason: str
-    input: int
     visible: int
     reasoning: int | None
     audio: int
@@ -121,7 +120,15 @@ class FinishedAttempt(Struct, frozen=True):
     total_ms: int
     started_ms: int
     request_id: str
+    served: str
+    """Name of the model, as the provider states it."""
+    reported: bool
+    past_cap: bool
+    overran: bool
+    """Its request was charged more than it held."""
     choices: int = 1
+    cap: int = 0
+    """Of the newest: the cap on a choice's output that was decided; 0: not known."""
     traits: bytes = b""
     """Of the newest: what was read of the request, packed; empty: nothing was."""
 
@@ -172,9 +179,11 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 def finished(ledger: Ledger, most: int) -> list[FinishedAttempt]:
     """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at."""
     with ledger.reading() as connection:
-        rows = connection.execute(_SQL["latest_live"], (most,)).fetchall()
+        latest = _SQL["latest"].format
+        rows = connection.execute(latest(_SQL["live"], "1 = 1", "r.id"), (most,)).fetchall()
         if len(rows) < most:
-            rows += connection.execute(_SQL["latest_past"], (most - len(rows),)).fetchall()
+            past = latest(_SQL["past"], _SQL["recent"], "r.position")
+            rows += connection.execute(past, (most - len(rows),)).fetchall()
         return _with_traits(connection, rows)
 
 
@@ -185,7 +194,9 @@ def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[
         with suppress(msgspec.DecodeError, ValueError):
             known = outcomes.decided.decode(document(connection, attempt.request_id) or b"{}")
             choices = max(known.shape.n, known.shape.best_of) * known.shape.prompts
-            attempts[at] = structs.replace(attempt, traits=b64decode(known.classification.traits), choices=choices)
+            cap = next((row.max_output for row in known.considered if row.target == attempt.target), 0)
+            traits = b64decode(known.classification.traits)
+            attempts[at] = structs.replace(attempt, traits=traits, choices=choices, cap=cap)
     return attempts[::-1]
 
 
@@ -216,7 +227,7 @@ class OtherProcesses:
             self._told = {identifier for identifier in self._told | ready if identifier >= self._since}
             if not new:
                 return []
-            latest = _SQL["latest_of"].format(sql_placeholders(new))
+            latest = _SQL["latest"].format(_SQL["live"], f"r.id IN ({sql_placeholders(new)})", "r.id")
             return _with_traits(connection, connection.execute(latest, (*new, len(new) * MOST_ATTEMPTS)).fetchall())
 
 

@@ -161,7 +161,7 @@ def known(ledger: Ledger, targets: Sequence[Target]) -> PassRateSnapshot:
     with suppress(LedgerUnavailable):
         if ledger.exists():
             asyncio.run(recollect(ledger, beliefs))
-            learned = learned_from(ledger)
+            learned = learned_from(ledger, {target.id: target for target in targets})
     return PassRateSnapshot(learned, beliefs.state())
 
 

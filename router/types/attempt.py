@@ -367,6 +367,10 @@ class UpstreamResponse(Protocol):
         body has said that it is over, so its end may still come."""
         ...
 
+    def hang_up(self) -> None:
+        """Lets the upstream know at once that nothing more is wanted; what has come of the body can still be read."""
+        ...
+
     def unread(self) -> tuple[bytes, int]:
         """Of a stream that was closed: what had come of it and was not read, and how many bytes lay in its socket."""
         ...
@@ -475,6 +479,12 @@ class Adapter(Protocol):
 
 
 # What the gateway learns from an attempt that ended.
+
+
+PAST_THE_CAP = "past the cap of"
+"""In `Usage.violations` of an answer that did not end where it was told to; rows are looked for by it."""
+MORE_PAST = 2
+"""One that was ended past its cap may have had so many times as much to say."""
 
 
 class AttemptSample(Struct, frozen=True, kw_only=True):

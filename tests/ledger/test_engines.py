@@ -92,7 +92,7 @@ def test_every_process_goes_by_what_is_new_in_the_ledger(new_sqlite: SqliteLedge
         keep(new_sqlite, [], [price])
         for process in processes:
             process.read()
-    for measured in (first, second, learned_from(new_sqlite).measured):
+    for measured in (first, second, learned_from(new_sqlite, {}).measured):
         assert [rate(priced) for priced in measured.priced((local("e"), local("f")))] == [8, 9]
     assert prices(new_sqlite)["e"].version == later(60).version
 

@@ -330,6 +330,30 @@ def test_a_dearer_model_that_serves_is_held_for(
         gateway.check_books()
 
 
+def test_a_new_process_knows_what_others_have_seen_of_caps_and_of_models_that_served(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    """One target ignores its cap and is a dearer model. Another keeps it: its text, of eleven bytes a token, is let be
+    where budgets are short."""
+    spoken = {"deaf": (Answer(text=(WORD,) * 60), "dear"), "kept": (Answer(text=("слово ",) * 60, finish="length"), "")}
+    for name, (said, served) in spoken.items():
+        counted = Tokens(uncached=20, visible=60)
+        upstream.behaviours[name] = Behaviour(answer=lambda *_, it=said: it, tokens=counted, served=served)
+    prices = {"deaf": PRICE, "dear": {name: 10 * rate for name, rate in PRICE.items()}, "kept": PRICE}
+    targets = {f"at-{name}": target(upstream.url, name, price=price) for name, price in prices.items()}
+    own = rules(targets, {name: f"at-{name}" for name in spoken}, budgets(dict.fromkeys(spoken, 1.0)))
+    short = {"x-lowpass-budget-usd": f"{200 * OUT / NANO}"}
+    for overrun, limit in ((1, {}), (0, short)):
+        with serving(tmp_path, own) as gateway:
+            row = row_of(gateway, gateway.chat("deaf", max_completion_tokens=30))
+            assert (row["cost"], row["overrun"]) == (10 * (20 * IN + 60 * OUT), overrun)
+            assert row["attempts"][0]["flagged"] == 1
+            reasons = gateway.rows("SELECT reason FROM incidents WHERE kind = 'impossible_usage'")
+            assert reasons == [{"reason": "60 output tokens, past the cap of 30"}]
+            row = row_of(gateway, gateway.chat("kept", stream=True, headers=limit, max_completion_tokens=60))
+            assert (row["error"], row["attempts"][0]["output_visible"]) == (None, 60)
+
+
 def test_regions_and_fees_that_cost_more_are_in_every_estimate_and_check_says_so(tmp_path: Path) -> None:
     models = [model for model, place in shipped().models.values() if place in ("anthropic", "openai")]
     ruled = [(model, rule) for model in models for rule in (model.price.rules if model.price else ())]
