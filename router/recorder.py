@@ -27,7 +27,6 @@ from router.outcomes.learning import Learning, OutcomeLog
 from router.outcomes.verify import score_rows
 from router.types.account import INCIDENT, Journal, LedgerUnavailable
 from router.types.attempt import (
-    MORE_PAST,
     Alarm,
     Attempt,
     AttemptSample,
@@ -94,7 +93,7 @@ def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[st
         read=read,
         output=output // row.choices if row.reported else None,
         thinking=None if row.reasoning is None else row.reasoning // row.choices,
-        past_cap=output * (1 if row.reported else MORE_PAST) // row.choices if row.past_cap else 0,
+        past_cap=output // row.choices if row.past_cap else 0,
         kept_cap=cut and not row.past_cap and output == row.cap * row.choices,
         first_ms=row.first_ms,
         total_ms=row.total_ms,

@@ -19,8 +19,6 @@ from router.estimate.price import charge
 from router.redact.restore import Restorer
 from router.types.attempt import (
     CACHED_BESIDE,
-    MORE_PAST,
-    PAST_THE_CAP,
     THOUGHT_BESIDE,
     UNREADABLE_USAGE,
     Adapter,
@@ -493,7 +491,7 @@ class AttemptRecord:
             sample = self._seen(usage, output, finish_reason, outcome, took)
             self._learned.observe(sample)
             if sample.past_cap and self._capped:
-                odd = f"{output} output tokens, {PAST_THE_CAP} {self._cap}"
+                odd = f"{PAST_CAP}: {output} output tokens, {self._cap} allowed"
                 usage = structs.replace(usage, violations=(*usage.violations, odd))
             if price is not target.model.price or target.served is not None:
                 self._learned.measured.served(target, price)
@@ -539,7 +537,7 @@ class AttemptRecord:
         told = usage.source is CountSource.REPORTED and not usage.violations
         # Of an answer that showed all of its tokens, what is booked without a count says how much to hold for others.
         sized = told or (outcome == "ok" and estimate.metered and not usage.violations)
-        text, ended = TextBytes(), self.stopped == PAST_CAP
+        text, past_cap = TextBytes(), self.stopped == PAST_CAP or (told and output > self._cap)
         if told and decoder is not None and decoder.finished:
             text = TextBytes(*[size // n for size in decoder.text.sizes()])
         return AttemptSample(
@@ -554,7 +552,7 @@ class AttemptRecord:
             input=usage.input_total if told else None,
             expected_input=estimate.input_rough,
             text=text,
-            past_cap=MORE_PAST * output // n if ended else output // n if told and output > self._cap else 0,
+            past_cap=output // n if past_cap else 0,
             kept_cap=told and self._capped and output == self._cap and finish_reason == "length" and not self.stopped,
             largest=self._largest / n,
             first_ms=None if first is None else first - waited,

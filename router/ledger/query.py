@@ -179,11 +179,9 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 def finished(ledger: Ledger, most: int) -> list[FinishedAttempt]:
     """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at."""
     with ledger.reading() as connection:
-        latest = _SQL["latest"].format
-        rows = connection.execute(latest(_SQL["live"], "1 = 1", "r.id"), (most,)).fetchall()
+        rows = connection.execute(_SQL["latest_live"], (most,)).fetchall()
         if len(rows) < most:
-            past = latest(_SQL["past"], _SQL["recent"], "r.position")
-            rows += connection.execute(past, (most - len(rows),)).fetchall()
+            rows += connection.execute(_SQL["latest_past"], (most - len(rows),)).fetchall()
         return _with_traits(connection, rows)
 
 
@@ -227,7 +225,7 @@ class OtherProcesses:
             self._told = {identifier for identifier in self._told | ready if identifier >= self._since}
             if not new:
                 return []
-            latest = _SQL["latest"].format(_SQL["live"], f"r.id IN ({sql_placeholders(new)})", "r.id")
+            latest = _SQL["latest_of"].format(sql_placeholders(new))
             return _with_traits(connection, connection.execute(latest, (*new, len(new) * MOST_ATTEMPTS)).fetchall())
 
 

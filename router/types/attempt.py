@@ -481,12 +481,6 @@ class Adapter(Protocol):
 # What the gateway learns from an attempt that ended.
 
 
-PAST_THE_CAP = "past the cap of"
-"""In `Usage.violations` of an answer that did not end where it was told to; rows are looked for by it."""
-MORE_PAST = 2
-"""One that was ended past its cap may have had so many times as much to say."""
-
-
 class AttemptSample(Struct, frozen=True, kw_only=True):
     """One finished attempt. Tokens per choice; `None` is "not told apart" or "not known"."""
 

@@ -44,7 +44,7 @@ ENDS = [(1, 1, True), (1, 1, False), (60, 1, True), (1, 4, True), (20, 4, False)
 PAST = (1, 2, 4, 8)
 """Choices of streams that run on past their caps."""
 THOUGHTFUL = 20 * IN + 320 * OUT
-SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
+SPOKEN = {"rich": "warmed", "poor": "talker", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
 SPOKEN |= {"past": "runs-past", "ran-past": "runs-past"}
 
@@ -55,7 +55,7 @@ def policy(url: str) -> dict[str, Any]:
     turns += (f"{kind}-{n}" for kind in ("past", "large") for n in PAST)
     wide: dict[str, Any] = {"price": PRICE, "max_output": 5_000}
     spoken = {"chatty": "say-400-ms-2", "left": "say-400-ms-2@left", "known": "say-400-ms-2@known"}
-    longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-300-ms-4"}
+    longer = {"talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-300-ms-4"}
     targets = {f"at-{name}": target(url, "say-40-ms-2", price=PRICE) for name in KINDS}
     targets |= {"paced": target(url, "say-40-ms-5", price=PRICE)}
     targets |= {"runs-past": target(url, "say-20-think-300-ms-1-deaf", thinking=THINKERS["hidden"], **wide)}
@@ -77,7 +77,7 @@ def policy(url: str) -> dict[str, Any]:
     limits |= dict.fromkeys(turns[:-8], 0.5)
     limits |= {f"ends-{i}": (200 * IN + (4 * 300 + 290) * n * OUT) / NANO for i, (_, n, _) in enumerate(ENDS)}
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
-    limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
+    limits |= {"poor": 0.12, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 20, "window": "day", "routes": ["rich", "short"]}
     minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "mind": 1_500, "calm": 1_200})
     pots = [
@@ -138,11 +138,17 @@ def test_a_budget_of_hidden_thoughts_is_used_to_its_last_answer(gateway: Gateway
     assert account(gateway, "last") == (12 * THOUGHTFUL, 0)
 
 
-def test_a_target_that_thought_past_its_cap_is_held_for_as_much(gateway: Gateway) -> None:
-    crowd(gateway, [Wish("ran-past", CAP)] * 5)
-    replies = crowd(gateway, [Wish("past", {**CAP, "stream": number % 2 == 0}) for number in range(100)])
-    assert served_and_refused(replies) == (ROOM, 100 - ROOM)
-    assert account(gateway, "past") == (ROOM * THOUGHTFUL, 0)
+def test_a_target_that_thought_past_its_cap_is_held_for_as_much(tmp_path: Path, upstream: Upstream) -> None:
+    """Its answers are flagged and an incident, and another process knows of them."""
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        rows = [row_of(gateway, reply) for reply in crowd(gateway, [Wish("ran-past", CAP)] * 5)]
+        assert {(row["cost"], row["attempts"][0]["flagged"]) for row in rows} == {(THOUGHTFUL, 1)}
+        reasons = gateway.rows("SELECT reason FROM incidents WHERE kind = 'impossible_usage'")
+        assert reasons == [{"reason": "cap_exceeded: 320 output tokens, 40 allowed"}]
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        replies = crowd(gateway, [Wish("past", {**CAP, "stream": number % 2 == 0}) for number in range(100)])
+        assert served_and_refused(replies) == (ROOM, 100 - ROOM)
+        assert account(gateway, "past") == (ROOM * THOUGHTFUL, 0)
 
 
 def test_a_waiting_request_is_woken_when_another_settles(
@@ -345,23 +351,6 @@ def test_what_came_past_a_cap_is_charged_where_more_was_held_for_it(
     assert row["overrun"] == 0
 
 
-def test_streams_that_share_a_budget_never_overspend_it(gateway: Gateway) -> None:
-    """Four answers of 0.15 USD: each alone could have it all when it begins, the last to grow finds nothing left."""
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: gateway.chat("shared", stream=True), range(4)))
-    within(gateway, "shared")
-    cut = [reply for reply in answers if b'"lowpass":{"stopped":"budget_exceeded"' in reply.body]
-    assert cut
-    for reply in cut:
-        events = [json.loads(line[6:]) for line in reply.body.split(b"\n\n") if line.startswith(b"data: {")]
-        assert events[-2]["choices"][0]["finish_reason"] == "length"
-        assert events[-1]["usage"]["completion_tokens"] > 0
-        assert reply.body.endswith(b"data: [DONE]\n\n")
-        row = gateway.row(reply.id)
-        assert (row["status"], row["error"], row["overrun"]) == (200, "budget_exceeded", 0)
-        assert row["attempts"][0]["usage_source"] == "estimated"
-
-
 @each_row("number", range(len(TURNS)))
 def test_a_stream_that_turns_into_another_is_stopped_in_time(gateway: Gateway, upstream: Upstream, number: int) -> None:
     """Four answers of 0.15 USD: what the tokens of a word had says nothing of these."""
@@ -375,8 +364,15 @@ def test_a_stream_that_turns_into_another_is_stopped_in_time(gateway: Gateway, u
         assert all(gateway.chat(f"warm-up/turns-{number}", stream=True).status == 200 for _ in range(times))
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: gateway.chat(f"turns-{number}", stream=True), range(4)))
-    stopped = [row_of(gateway, reply) for reply in answers if b'"stopped":"budget_exceeded"' in reply.body]
-    assert {(row["error"], row["overrun"]) for row in stopped} == {("budget_exceeded", 0)}
+    cut = [reply for reply in answers if b'"lowpass":{"stopped":"budget_exceeded"' in reply.body]
+    for reply in cut:
+        events = [json.loads(line[6:]) for line in reply.body.split(b"\n\n") if line.startswith(b"data: {")]
+        assert (events[-2]["choices"][0]["finish_reason"], reply.body[-14:]) == ("length", b"data: [DONE]\n\n")
+        row = row_of(gateway, reply)
+        assert (row["status"], row["error"], row["overrun"]) == (200, "budget_exceeded", 0)
+        assert events[-1]["usage"]["completion_tokens"] == row["attempts"][0]["output_visible"] > 0
+        assert row["attempts"][0]["usage_source"] == "estimated"
+    assert cut
     within(gateway, f"turns-{number}")
 
 
