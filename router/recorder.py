@@ -77,32 +77,41 @@ def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> tuple[TargetS
     learned, rows = TargetStats(), query.finished(ledger, LEARNED_FROM)
     learned.measured.publish(prices(ledger))
     for row in rows:
-        learned.observe(_sample(row, targets))
+        _learn(learned, row, targets)
     return learned, {row.request_id for row in rows}
 
 
-def _sample(row: query.FinishedAttempt, targets: Mapping[str, Target]) -> AttemptSample:
+def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[str, Target]) -> None:
+    """What this process, or another one, has learned from the attempt when it ended."""
     asked = request_of(row.shape, id=row.request_id, endpoint="chat", model="", stream=False, session="", tags=())
-    counted = row.shape.bytes and row.target in targets and not asked.script.endswith(MEDIA)
+    target, sized = targets.get(row.target), row.reported and row.shape.bytes > 0 and not asked.script.endswith(MEDIA)
     read = TokensRead(0.0, 0.0)  # while that is not known any more
     with suppress(ValueError):
         read = Reading.unpack(row.traits).tokens
-    return AttemptSample(
+    output, cut = row.visible + (row.reasoning or 0) + row.audio, row.finish_reason == "length"
+    sample = AttemptSample(
         target=row.target,
         effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
         task=Task(row.task),
         template=row.template,
         read=read,
         script=asked.script,
-        output=(row.visible + (row.reasoning or 0) + row.audio) // asked.choices,
+        output=output // asked.choices if row.reported else None,
         thinking=None if row.reasoning is None else row.reasoning // asked.choices,
-        input=row.input if counted else None,
-        expected_input=asked.rough_tokens + template(targets[row.target]) if counted else 0,
+        input=row.input if sized and target else None,
+        expected_input=asked.rough_tokens + template(target) if sized and target else 0,
+        past_cap=output // asked.choices if row.past_cap else 0,
+        kept_cap=cut and not row.past_cap and output == row.cap * asked.choices,
         first_ms=row.first_ms,
         total_ms=row.total_ms,
         ended_ms=row.started_ms + row.total_ms,
-        cut=row.outcome != "ok" or row.finish_reason == "length",
+        cut=row.outcome != "ok" or cut,
     )
+    learned.observe(sample)
+    if row.overran:
+        learned.overrun(row.target)
+    if target is not None:
+        learned.measured.served(target, target.price(row.served))
 
 
 async def recollect(ledger: Ledger, beliefs: PassRateModel) -> None:
@@ -174,11 +183,11 @@ class OutcomeRecorder:
         ask: Ask,
     ) -> None:
         self._learned, self.beliefs = learned, PassRateModel()
+        self._targets: Mapping[str, Target] = {}
         self._journal, self._verifiers, self._telemetry = journal, verifiers, telemetry
         self._trust = Trust()
         self._judging = Judging(ask, self._trust, partial(telemetry.count, "judgements"))
         self._drift = Drift()
-        self._targets: Mapping[str, Target] = {}
         self._pending: set[asyncio.Task[None]] = set()
         self._unread: list[Unread] = []
         self._reading = asyncio.Lock()
@@ -189,9 +198,8 @@ class OutcomeRecorder:
 
     def adopt(self, config: Config) -> None:
         """Another policy is in force."""
-        self._targets = config.targets
         self.beliefs.adopt(tuple(config.targets.values()))
-        self._drift.targets = frozenset(config.targets)
+        self._targets, self._drift.targets = config.targets, frozenset(config.targets)
         self._verifiers.adopt(one for route in config.routes.values() for one in route.verifiers)
 
     async def start(self) -> None:
@@ -203,7 +211,7 @@ class OutcomeRecorder:
         """Raises what the ledger raises."""
         await self.read_waiting()
         for row in await asyncio.to_thread(self._elsewhere.new, LEARNED_AT_ONCE):
-            self._learned.observe(_sample(row, self._targets))
+            _learn(self._learned, row, self._targets)
         self._learned.rest()
         await self._learning.tick()
         self._telemetry.consistency, self._telemetry.agreement = self._trust.consistency, self._trust.agreement

@@ -128,6 +128,7 @@ class AttemptRecord:
         thinking = step.target.model.thinking
         thinks = thinking.contract is not Contract.NONE
         self._most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
+        self._billed = budget.learned.billed.get(step.target.id, 1.0)
         self._probable = PROBABLE * (1 + REPEATS) if call.body.keys() & _PROBABILITIES else 0
         """Bytes of log probabilities for each token."""
         self._come = self._largest = 0.0
@@ -408,7 +409,6 @@ class AttemptRecord:
         if not left:
             most = ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED))
             output = max(output, most if output > self._cap else min(most, self._cap))
-        output = min(ceil(output * self._billed), max(output, self._cap))
         if self._hides or reached:
             output = max(output, self._cap if reached else self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
@@ -421,9 +421,10 @@ class AttemptRecord:
         return self._taken(self._unseen(prior_ms) if blind else 0, 0)
 
     def _taken(self, output: int, size: int) -> Usage:
-        """So many tokens of output, in so many bytes; all that is held for them where others may have charged that
-        while this process was paused."""
+        """So many tokens of output, in so many bytes, as far as its provider bills them; all that is held where others
+        may have charged that while this process was paused."""
         estimate, read = self.step.estimate, self.step.estimate.input_tokens
+        output = min(ceil(output * self._billed), max(output, self._cap))
         if self.recovered:
             output, read = max(output, self._paid), estimate.input_bound
         return Usage(input_uncached=read, **self._split(output, size), source=CountSource.ESTIMATED)
@@ -456,20 +457,16 @@ class AttemptRecord:
         if self.meter is None:
             return self._cap
         size = self._thought if self.decoder is None else self.decoder.output_chars
-        thoughtful = self.meter.paid_thoughts * size // self._thought if self._thought else self._cap
-        return min(self._cap, self.meter.paid, thoughtful)
+        most = self._cap if self.meter.trusted else self.meter.paid
+        thoughtful = self.meter.paid_thoughts * size // self._thought if self._thought else most
+        return min(most, self.meter.paid, thoughtful)
 
     def _unseen(self, prior_ms: float) -> int:
         """Tokens that may have been written until now without being seen: at the target's pace, else at one in
-        `prior_ms`; at least what was expected, as far as its provider bills that; at most the cap, if that is kept."""
+        `prior_ms`; at least what was expected; at most the cap, if that is kept, else what is held."""
         tokens = max(self.step.estimate.output_tokens, self._usual(self._elapsed(), prior_ms))
-        most = self._most if self.stopped == PAST_CAP or self._learned.worst(self.step.target.id) else self._cap
-        return min(most, ceil(tokens * self._billed))
-
-    @property
-    def _billed(self) -> float:
-        """What its provider billed ÷ what was estimated, as statements taught."""
-        return self._learned.billed.get(self.step.target.id, 1.0)
+        past_cap = self.stopped == PAST_CAP or self._learned.worst(self.step.target.id)
+        return min(self._most if past_cap else max(self._cap, self._paid), tokens)
 
     def _usual(self, took_ms: int, prior_ms: float) -> int:
         pace = self._learned.pace(self.step.target.id)
@@ -491,7 +488,11 @@ class AttemptRecord:
         price = target.price(model_served)
         if usage is not None:
             output = usage.output_total
-            self._learned.observe(self._seen(usage, output, finish_reason, outcome, took))
+            sample = self._seen(usage, output, finish_reason, outcome, took)
+            self._learned.observe(sample)
+            if sample.past_cap and self._capped:
+                odd = f"{PAST_CAP}: {output} output tokens, {self._cap} allowed"
+                usage = structs.replace(usage, violations=(*usage.violations, odd))
             if price is not target.model.price or target.served is not None:
                 self._learned.measured.served(target, price)
             if usage.units or usage.provider_cost is not None:
@@ -536,7 +537,7 @@ class AttemptRecord:
         told = usage.source is CountSource.REPORTED and not usage.violations
         # Of an answer that showed all of its tokens, what is booked without a count says how much to hold for others.
         sized = told or (outcome == "ok" and estimate.metered and not usage.violations)
-        text = TextBytes()
+        text, past_cap = TextBytes(), self.stopped == PAST_CAP or (told and output > self._cap)
         if told and decoder is not None and decoder.finished:
             text = TextBytes(*[size // n for size in decoder.text.sizes()])
         return AttemptSample(
@@ -551,8 +552,7 @@ class AttemptRecord:
             input=usage.input_total if told else None,
             expected_input=estimate.input_rough,
             text=text,
-            # One that was ended there may have had as much again to say.
-            past_cap=2 * output // n if self.stopped == PAST_CAP else output // n if told and output > self._cap else 0,
+            past_cap=output // n if past_cap else 0,
             kept_cap=told and self._capped and output == self._cap and finish_reason == "length" and not self.stopped,
             largest=self._largest / n,
             first_ms=None if first is None else first - waited,

@@ -243,7 +243,8 @@ class Meter:
             self._came_ms = now + LATE * self._budget.learned.pace(self._candidate.target.id).first_ms
         self._gap_ms, self._looked_ms = max(self._gap_ms, now - self._looked_ms), now
         # Tokens may be written so long that the next look is the first to see.
-        unseen_ms = max(IN_FLIGHT_MS, LATE * self._gap_ms) + max(0.0, now - self._came_ms)
+        usual_ms = IN_FLIGHT_MS if self.trusted else LATE * IN_FLIGHT_MS
+        unseen_ms = max(usual_ms, LATE * self._gap_ms) + self._budget.room.asked_ms + max(0.0, now - self._came_ms)
         uncounted = decoder.usage is None and (decoder.has_answer or self.paid_thoughts == ENDLESS)
         most = self._written + come - self._counted_size + max(self._part, self._pace * unseen_ms, self._largest)
         if uncounted and most < self._output:
@@ -263,13 +264,13 @@ class Meter:
         return output + self._ahead >= self._output or thoughts + more_thoughts > self.paid_thoughts
 
     async def extend(self, decoder: StreamDecoder) -> bool:
-        """Holds more; False: nothing is left, and the stream must end now."""
+        """Holds more; False: not all that is wanted."""
         thoughts, output = self._counted(decoder)
         thinking = self._tokens(thoughts) if self._thinks and not decoder.has_answer else 0
         wanted = Amount(worst_cost(self._candidate, self._request, self._tokens(output)), thinking)
         grew = await self._budget.extend(wanted.beyond(self._budget.left(self._candidate.target.id)))
         self._measure()
-        return grew
+        return grew and wanted.beyond(self._budget.left(self._candidate.target.id)) == Amount()
 
     def in_flight(self) -> float:
         """Tokens that may have been written until now and have not come; 0 where what was sent bounds them."""
@@ -290,8 +291,9 @@ class Meter:
         tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
         self.paid = tokens * n
         """Tokens, over all choices, that what is left pays for."""
-        trusted = not (self._doubted or self._budget.learned.worst(self._candidate.target.id))
-        covered = trusted and tokens >= self._cap
+        self.trusted = not (self._doubted or self._budget.learned.worst(self._candidate.target.id))
+        """Its target is thought to keep its cap."""
+        covered = self.trusted and tokens >= self._cap
         self._output = inf if covered else tokens * n
         unmetered = not self._thinks or (left.thinking >= self._thought_cap * n and not self._doubted)
         self.paid_thoughts = ENDLESS if unmetered else left.thinking

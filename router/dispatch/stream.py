@@ -122,6 +122,7 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
         elif meter is not None and not decoder.finished:
             await keep_paid(record, decoder, meter)
         if record.stopped:
+            opened.response.hang_up()
             await asyncio.sleep(0)  # the event loop reads what has come: the provider's count may be the last of it
             if record.stopped == STOPPED:
                 yield opened.restored(record.read_rest(decoder))
@@ -132,7 +133,8 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
 async def keep_paid(record: AttemptRecord, decoder: StreamDecoder, meter: Meter) -> None:
     """Holds more where what is held may be used up before the next look; stops the stream where that can't be."""
     while meter.due(decoder, record.unread):
-        if not await meter.extend(decoder):
+        # What is not held now will hardly be there a moment later, in which more is written.
+        if not await meter.extend(decoder) and meter.due(decoder, record.unread):
             # What came while this process was paused was written and is billed: a hold that others charged never grows.
             record.stopped = "" if record.recovered else STOPPED
             break

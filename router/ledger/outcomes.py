@@ -85,6 +85,7 @@ class _Weighed(Struct):
 class _Considered(Struct):
     target: str
     cost_usd: Decimal = Decimal(0)
+    max_output: int = 0
 
 
 class _Decision(Struct):

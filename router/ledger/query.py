@@ -105,7 +105,7 @@ LATEST_READ = 1_024
 
 
 class FinishedAttempt(Struct, frozen=True):
-    """An attempt that told what it used. Tokens over all choices; `input` without media."""
+    """An attempt that told what it used, or that ran past its cap. Tokens over all choices, `input` without media."""
 
     target: str
     thinking: str
@@ -122,8 +122,16 @@ class FinishedAttempt(Struct, frozen=True):
     total_ms: int
     started_ms: int
     request_id: str
+    served: str
+    """Name of the model, as the provider states it."""
+    reported: bool
+    past_cap: bool
+    overran: bool
+    """Its request was charged more than it held."""
+    cap: int = 0
+    """Of the newest: the cap on a choice's output that was decided; 0: not known."""
     shape: RequestProfile = RequestProfile()
-    """Of the newest requests, as is …"""
+    """Likewise, as is …"""
     traits: bytes = b""
     """… what was read, packed; empty: nothing was."""
 
@@ -186,7 +194,9 @@ def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[
     for at, attempt in enumerate(attempts[:LATEST_READ]):
         with suppress(msgspec.DecodeError, ValueError):
             known = outcomes.decided.decode(document(connection, attempt.request_id) or b"{}")
-            attempts[at] = structs.replace(attempt, traits=b64decode(known.classification.traits), shape=known.shape)
+            cap = next((row.max_output for row in known.considered if row.target == attempt.target), 0)
+            traits = b64decode(known.classification.traits)
+            attempts[at] = structs.replace(attempt, traits=traits, shape=known.shape, cap=cap)
     return attempts[::-1]
 
 

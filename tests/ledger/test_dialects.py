@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from psycopg.pq import ExecStatus
@@ -34,20 +35,7 @@ _SQLITE = (
     'SELECT m.name AS "table", c.name AS "column", upper(c.type) AS kind, c."notnull" AS required, c.dflt_value AS def,'
     " c.pk > 0 AS keyed FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"
 )
-_POSTGRES = """
-    SELECT c.table_name AS "table", c.column_name AS "column", upper(c.data_type) AS kind,
-        CASE WHEN c.is_nullable = 'NO' THEN 1 ELSE 0 END AS required,
-        replace(c.column_default, '::text', '') AS def,
-        CASE WHEN k.column_name IS NULL THEN 0 ELSE 1 END AS keyed
-    FROM information_schema.columns c LEFT JOIN (
-        SELECT table_name, column_name FROM information_schema.key_column_usage
-        JOIN information_schema.table_constraints USING (constraint_name, table_name)
-        WHERE constraint_type = 'PRIMARY KEY'
-    ) k USING (table_name, column_name)
-    WHERE c.table_schema = 'public' AND c.table_name <> 'schema_version' AND c.table_name NOT IN (
-        SELECT table_name FROM information_schema.views
-    )
-"""
+_POSTGRES = (Path(__file__).parent / "columns.sql").read_text("utf-8")
 Column = tuple[str, bool, object, bool]
 LOCAL = {"journal", "migrate", "postgres", "sqlite"}
 """Modules and packages that speak to one database only."""

@@ -21,17 +21,7 @@ routes: {auto: {strategy: {kind: cheapest, targets: [own]}}}
 sensitivity: {default: internal, classes: {internal: {}}, detectors: []}
 budgets: []
 """
-SPEC = """name: own
-engine: vllm
-model: local/own
-path: me/own
-context: 8192
-parallel: 8
-gpu: l40s-48gb
-architecture: {parameters_b: 8, active_b: 8, hidden: 4096, vocabulary: 128256,
-  attention: [{kind: full, layers: 32, kv_heads: 8, head_dim: 128}]}
-cost: {gpu_hour_usd: 1.20}
-"""
+SPEC = (Path(__file__).parent / "own.yaml").read_text("utf-8")
 
 
 def local(home: Path, *words: str) -> Done:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from router.ledger.reconcile import StatementError, model_of, read, words
-from router.testing.upstream import Upstream
+from router.testing.upstream import Answer, Behaviour, Break, Upstream
 from router.types import clock
 from tests.budget.redis_process import RedisProcess
 from tests.gateway.running import MESSAGES, Gateway, ordered, target
@@ -88,7 +89,7 @@ def sound(gateway: Gateway) -> None:
 def leave(gateway: Gateway) -> Iterator[str]:
     """The id of a request in progress, whose client then hangs up."""
     with gateway.client() as client:
-        stream = client.chat.completions.create(model="slow", messages=MESSAGES, stream=True, max_tokens=300)
+        stream = client.chat.completions.create(model="slow", messages=MESSAGES, stream=True, max_tokens=3_000)
         next(iter(stream))
         (held,) = gateway.rows("SELECT id FROM requests WHERE state = 'held'")
         yield held["id"]
@@ -268,15 +269,23 @@ def test_an_account_of_some_requests_is_booked_their_part(gateway: Gateway) -> N
     assert booked(gateway) == Counter({account: 2 * nano for account, nano in before.items()})
 
 
-def test_what_was_estimated_is_corrected_first_and_teaches(gateway: Gateway) -> None:
-    """A client that left was charged an estimate; the provider billed twice that, and the rest as it was."""
-    asked(gateway)
+def test_what_was_estimated_is_corrected_first_and_teaches(
+    gateway: Gateway, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that left when little had come was charged a usual answer; the provider billed twice that, and the rest
+    as it was. How long it waited says nothing: the target is known to be quick."""
+    said = Behaviour(answer=lambda *_: Answer(text=("Hello", "again")))
+    monkeypatch.setitem(upstream.behaviours, "say-400-ms-5", said)
+    rest = asked(gateway, "slow")["cost"]
+    gateway.tick()  # its text is read, and says what is expected of the next
+    upstream.behaviours["say-400-ms-5"] = structs.replace(said, breaks=Break.HANG)
     (held,) = leave(gateway)
     left = gateway.row(held)
     (attempt,) = left["attempts"]
     assert (left["error"], attempt["cost_source"]) == ("client_gone", "estimated")
     whole = gateway.rows("SELECT SUM(cost) AS cost FROM attempts")[0]["cost"]
-    booking = reconcile(gateway, statement(gateway, **{attempt["model"]: f"{dollars(2 * left['cost'])}"}), "--book")
+    lines = statement(gateway, **{attempt["model"]: f"{dollars(rest + 2 * left['cost'])}"})
+    booking = reconcile(gateway, lines, "--book")
     (difference,) = booking["comparison"]["differences"]
     assert (difference["cause"], booking["corrections"]) == ("cancelled", 1)
     assert [below["name"] for below in report(gateway, "request", held)["below"]].count("corrections") == 1

@@ -6,13 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from router.dispatch import hold
+from router.dispatch import hold, meter
 from router.testing.upstream import WORD, Answer, Ask, Behaviour, Break, Tokens, Upstream
 from router.testing.upstream.behaviours import Framing, built_in
 from tests.gateway.running import MESSAGES, Gateway, Process, Reply, local, serving, target, until
@@ -40,8 +41,10 @@ TURNS = ("7", "\u4eca", "\U0001f680", "xq", "{[", WORD)
 """A token each of tables, Chinese, emoji, random letters and marks; or words that come when all are written."""
 ENDS = [(1, 1, True), (1, 1, False), (60, 1, True), (1, 4, True), (20, 4, False)]
 """Of 300 tokens, caps ignored: words in a piece, choices, and whether a stream is asked for."""
+PAST = (1, 2, 4, 8)
+"""Choices of streams that run on past their caps."""
 THOUGHTFUL = 20 * IN + 320 * OUT
-SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
+SPOKEN = {"rich": "warmed", "poor": "talker", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
 SPOKEN |= {"past": "runs-past", "ran-past": "runs-past"}
 
@@ -49,9 +52,10 @@ SPOKEN |= {"past": "runs-past", "ran-past": "runs-past"}
 def policy(url: str) -> dict[str, Any]:
     small, turns = (ROOM * COST + COST // 2) / NANO, [f"turns-{number}" for number in range(len(TURNS))]
     turns += (f"ends-{number}" for number in range(len(ENDS)))
+    turns += (f"{kind}-{n}" for kind in ("past", "large") for n in PAST)
     wide: dict[str, Any] = {"price": PRICE, "max_output": 5_000}
     spoken = {"chatty": "say-400-ms-2", "left": "say-400-ms-2@left", "known": "say-400-ms-2@known"}
-    longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-300-ms-1"}
+    longer = {"talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-300-ms-4"}
     targets = {f"at-{name}": target(url, "say-40-ms-2", price=PRICE) for name in KINDS}
     targets |= {"paced": target(url, "say-40-ms-5", price=PRICE)}
     targets |= {"runs-past": target(url, "say-20-think-300-ms-1-deaf", thinking=THINKERS["hidden"], **wide)}
@@ -70,13 +74,22 @@ def policy(url: str) -> dict[str, Any]:
     targets |= {f"at-{turn}": target(url, turn, **wide) for turn in turns}
     routes |= {f"{kind}{turn}": f"at-{turn}" for turn in turns for kind in ("", "warm-up/")}
     limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
-    limits |= dict.fromkeys(turns, 0.5)
+    limits |= dict.fromkeys(turns[:-8], 0.5)
     limits |= {f"ends-{i}": (200 * IN + (4 * 300 + 290) * n * OUT) / NANO for i, (_, n, _) in enumerate(ENDS)}
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
-    limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
+    limits |= {"poor": 0.12, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 20, "window": "day", "routes": ["rich", "short"]}
     minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "mind": 1_500, "calm": 1_200})
-    return rules(targets, {**routes, **SPOKEN, "kills": "paced"}, [*budgets(limits), rich, *minds])
+    pots = [
+        {
+            "id": f"past-{n}",
+            "limit_usd": ((5_120 + 200 * n) * OUT + 400 * IN) / NANO,
+            "window": "lifetime",
+            "routes": [f"past-{n}", f"large-{n}"],
+        }
+        for n in PAST
+    ]
+    return rules(targets, {**routes, **SPOKEN, "kills": "paced"}, [*budgets(limits), rich, *minds, *pots])
 
 
 def served_and_refused(replies: list[Reply]) -> tuple[int, int]:
@@ -125,11 +138,17 @@ def test_a_budget_of_hidden_thoughts_is_used_to_its_last_answer(gateway: Gateway
     assert account(gateway, "last") == (12 * THOUGHTFUL, 0)
 
 
-def test_a_target_that_thought_past_its_cap_is_held_for_as_much(gateway: Gateway) -> None:
-    crowd(gateway, [Wish("ran-past", CAP)] * 5)
-    replies = crowd(gateway, [Wish("past", {**CAP, "stream": number % 2 == 0}) for number in range(100)])
-    assert served_and_refused(replies) == (ROOM, 100 - ROOM)
-    assert account(gateway, "past") == (ROOM * THOUGHTFUL, 0)
+def test_a_target_that_thought_past_its_cap_is_held_for_as_much(tmp_path: Path, upstream: Upstream) -> None:
+    """Its answers are flagged and an incident, and another process knows of them."""
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        rows = [row_of(gateway, reply) for reply in crowd(gateway, [Wish("ran-past", CAP)] * 5)]
+        assert {(row["cost"], row["attempts"][0]["flagged"]) for row in rows} == {(THOUGHTFUL, 1)}
+        reasons = gateway.rows("SELECT reason FROM incidents WHERE kind = 'impossible_usage'")
+        assert reasons == [{"reason": "cap_exceeded: 320 output tokens, 40 allowed"}]
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        replies = crowd(gateway, [Wish("past", {**CAP, "stream": number % 2 == 0}) for number in range(100)])
+        assert served_and_refused(replies) == (ROOM, 100 - ROOM)
+        assert account(gateway, "past") == (ROOM * THOUGHTFUL, 0)
 
 
 def test_a_waiting_request_is_woken_when_another_settles(
@@ -302,21 +321,34 @@ def test_the_last_answer_is_ended_though_it_ignores_its_cap(gateway: Gateway, up
     assert within(gateway, f"ends-{number}") > 0.12 * n
 
 
-def test_streams_that_share_a_budget_never_overspend_it(gateway: Gateway) -> None:
-    """Four answers of 0.15 USD: each alone could have it all when it begins, the last to grow finds nothing left."""
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: gateway.chat("shared", stream=True), range(4)))
-    within(gateway, "shared")
-    cut = [reply for reply in answers if b'"lowpass":{"stopped":"budget_exceeded"' in reply.body]
-    assert cut
-    for reply in cut:
-        events = [json.loads(line[6:]) for line in reply.body.split(b"\n\n") if line.startswith(b"data: {")]
-        assert events[-2]["choices"][0]["finish_reason"] == "length"
-        assert events[-1]["usage"]["completion_tokens"] > 0
-        assert reply.body.endswith(b"data: [DONE]\n\n")
-        row = gateway.row(reply.id)
-        assert (row["status"], row["error"], row["overrun"]) == (200, "budget_exceeded", 0)
-        assert row["attempts"][0]["usage_source"] == "estimated"
+@each_row("n", PAST)
+def test_what_came_past_a_cap_is_charged_where_more_was_held_for_it(
+    gateway: Gateway, upstream: Upstream, n: int
+) -> None:
+    """Its cap goes by what is left while another holds much. That ends, and the stream writes 300 tokens instead."""
+    model, gates = f"past-{n}", (threading.Event(), threading.Event())
+    slow = Behaviour(tokens=Tokens(uncached=20, visible=100), pause_s=0.002)
+    for word in (WORD, "abc ") * 6:
+        spoken = Answer(text=(word,) * 100)
+        upstream.behaviours[model] = slow = structs.replace(slow, answer=lambda *_, it=spoken: it)
+        assert gateway.chat(f"warm-up/{model}", stream=True).status == 200
+    upstream.behaviours[f"large-{n}"] = structs.replace(slow, gate=gates[0])
+    deaf = Answer(text=("abc ",) * 600)
+    upstream.behaviours[model] = Behaviour(answer=lambda *_: deaf, gate=gates[1], pause_s=0.002, breaks=Break.HANG)
+    with ThreadPoolExecutor(1) as pool, gateway.client() as client:
+        large = pool.submit(gateway.chat, f"large-{n}", stream=True)
+        until(lambda: gateway.rows("SELECT 1 FROM requests WHERE route = ? AND held > 0", f"large-{n}"))
+        stream = client.chat.completions.create(model=model, messages=MESSAGES, stream=True, n=n)
+        gates[0].set()
+        assert row_of(gateway, large.result())["status"] == 200
+        gates[1].set()
+        come = 0
+        while come < 300 * n and (chunk := next(stream, None)) is not None:
+            come += sum(len(choice.delta.content or "") for choice in chunk.choices) // 4
+        stream.close()
+    row, cap = gateway.only(model), int(str(upstream.last.json["max_completion_tokens"]))
+    assert row["attempts"][0]["output_visible"] >= come > cap * n < 250 * n
+    assert row["overrun"] == 0
 
 
 @each_row("number", range(len(TURNS)))
@@ -332,8 +364,15 @@ def test_a_stream_that_turns_into_another_is_stopped_in_time(gateway: Gateway, u
         assert all(gateway.chat(f"warm-up/turns-{number}", stream=True).status == 200 for _ in range(times))
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: gateway.chat(f"turns-{number}", stream=True), range(4)))
-    stopped = [row_of(gateway, reply) for reply in answers if b'"stopped":"budget_exceeded"' in reply.body]
-    assert {(row["error"], row["overrun"]) for row in stopped} == {("budget_exceeded", 0)}
+    cut = [reply for reply in answers if b'"lowpass":{"stopped":"budget_exceeded"' in reply.body]
+    for reply in cut:
+        events = [json.loads(line[6:]) for line in reply.body.split(b"\n\n") if line.startswith(b"data: {")]
+        assert (events[-2]["choices"][0]["finish_reason"], reply.body[-14:]) == ("length", b"data: [DONE]\n\n")
+        row = row_of(gateway, reply)
+        assert (row["status"], row["error"], row["overrun"]) == (200, "budget_exceeded", 0)
+        assert events[-1]["usage"]["completion_tokens"] == row["attempts"][0]["output_visible"] > 0
+        assert row["attempts"][0]["usage_source"] == "estimated"
+    assert cut
     within(gateway, f"turns-{number}")
 
 
@@ -368,8 +407,10 @@ def test_a_model_that_keeps_to_a_number_is_sent_it_and_answers(gateway: Gateway,
     assert (row["thinking"], attempt["answered"], row["overrun"], attempt["thinking"]) == (sent, 1, 0, f"budget={sent}")
 
 
-def test_what_is_learned_makes_the_next_holds_tight(gateway: Gateway) -> None:
-    rows = [row_of(gateway, gateway.chat("short", stream=True)) for _ in range(40)]
+def test_what_is_learned_makes_the_next_holds_tight(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the meter's clock each look at a stream is four ms after the last one."""
+    monkeypatch.setattr(meter, "clock_ms", count(step=4.0).__next__)
+    rows = [row_of(gateway, gateway.chat("short", stream=True)) for _ in range(12)]
     ratios = [row["held"] / row["cost"] for row in rows]
     assert ratios[-1] < 1.6 < ratios[0]
     assert all(ratio >= 1 for ratio in ratios)

@@ -309,8 +309,8 @@ def test_the_model_that_served_is_the_one_that_is_charged(
 def test_a_dearer_model_that_serves_is_held_for(
     tmp_path_factory: pytest.TempPathFactory, upstream: Upstream, stream: bool
 ) -> None:
-    """A stream is from its first event on, a whole answer once another one said so. The policy's prices count as the
-    catalog's do."""
+    """A stream is from its first event on, a whole answer once another one said so, to whichever process. The policy's
+    prices count as the catalog's do."""
     spoken, counted = Answer(text=(WORD,) * 300), Tokens(uncached=20, visible=300)
     upstream.behaviours["dear"] = Behaviour(answer=lambda *_: spoken, tokens=counted)
     upstream.behaviours["slug"] = Behaviour(answer=lambda *_: spoken, tokens=counted, served="dear", pause_s=0.002)
@@ -319,15 +319,28 @@ def test_a_dearer_model_that_serves_is_held_for(
     cost = 10 * (20 * IN + 300 * OUT)
     limit = 10 * cost / NANO
     own = rules(targets, {"auto": "slug"}, budgets({"auto": limit}))
-    with serving(tmp_path_factory.mktemp("dear"), own) as gateway:
+    home = tmp_path_factory.mktemp("dear")
+    with serving(home, own) as gateway:
         first = gateway.chat("auto", stream=stream)
         assert gateway.settled(first.id)["cost"] == cost
+    with serving(home, own) as gateway:
         replies = crowd(gateway, [Wish("auto", {"stream": stream}) for _ in range(40)])
         assert {reply.status for reply in replies} == {200, 402}
         assert 0.7 * limit < within(gateway, "auto")
         incidents = gateway.rows("SELECT reason FROM incidents WHERE kind = 'other_model'")
         assert incidents == [{"reason": "asked for slug, served by dear and charged at its price"}]
         gateway.check_books()
+
+
+def test_a_new_process_knows_which_targets_keep_their_caps(tmp_path: Path, upstream: Upstream) -> None:
+    """A text of eleven bytes a token is let be then, where budgets are short."""
+    spoken = Answer(text=("слово ",) * 60, finish="length")
+    upstream.behaviours["kept"] = Behaviour(answer=lambda *_: spoken, tokens=Tokens(uncached=20, visible=60))
+    own = rules({"at": target(upstream.url, "kept", price=PRICE)}, {"auto": "at"}, budgets({"auto": 1}))
+    for headers in ({}, {"x-lowpass-budget-usd": f"{200 * OUT / NANO}"}):
+        with serving(tmp_path, own) as gateway:
+            row = row_of(gateway, gateway.chat("auto", stream=True, headers=headers, max_completion_tokens=60))
+            assert (row["error"], row["attempts"][0]["output_visible"]) == (None, 60)
 
 
 def test_regions_and_fees_that_cost_more_are_in_every_estimate_and_check_says_so(tmp_path: Path) -> None:
