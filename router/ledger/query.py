@@ -120,17 +120,15 @@ class FinishedAttempt(Struct, frozen=True):
     total_ms: int
     started_ms: int
     request_id: str
-    served: str
-    """Name of the model, as the provider states it."""
+    model_served: str
     reported: bool
     past_cap: bool
     overran: bool
     """Its request was charged more than it held."""
     choices: int = 1
     cap: int = 0
-    """Of the newest: the cap on a choice's output that was decided; 0: not known."""
     traits: bytes = b""
-    """Of the newest: what was read of the request, packed; empty: nothing was."""
+    """Of the newest: the cap on a choice's output that was decided, and what was read of the request, packed."""
 
 
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
