@@ -89,9 +89,6 @@ class ThreadedResponse:
         self._stopped.set()
         self._room.release()
 
-    def hang_up(self) -> None:
-        self._stopped.set()
-
     def unread(self) -> tuple[bytes, int]:
         return b"", 0
 

@@ -89,29 +89,30 @@ def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[st
     with suppress(ValueError):
         read = Reading.unpack(row.traits).tokens
     output, cut = row.visible + (row.reasoning or 0) + row.audio, row.finish_reason == "length"
-    sample = AttemptSample(
-        target=row.target,
-        effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
-        task=Task(row.task),
-        template=row.template,
-        read=read,
-        script=asked.script,
-        output=output // asked.choices if row.reported else None,
-        thinking=None if row.reasoning is None else row.reasoning // asked.choices,
-        input=row.input if sized and target else None,
-        expected_input=asked.rough_tokens + template(target) if sized and target else 0,
-        past_cap=output // asked.choices if row.past_cap else 0,
-        kept_cap=cut and not row.past_cap and output == row.cap * asked.choices,
-        first_ms=row.first_ms,
-        total_ms=row.total_ms,
-        ended_ms=row.started_ms + row.total_ms,
-        cut=row.outcome != "ok" or cut,
+    learned.observe(
+        AttemptSample(
+            target=row.target,
+            effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
+            task=Task(row.task),
+            template=row.template,
+            read=read,
+            script=asked.script,
+            output=output // asked.choices if row.reported else None,
+            thinking=None if row.reasoning is None else row.reasoning // asked.choices,
+            input=row.input if sized and target else None,
+            expected_input=asked.rough_tokens + template(target) if sized and target else 0,
+            past_cap=output // asked.choices if row.past_cap else 0,
+            kept_cap=cut and not row.past_cap and output == row.cap * asked.choices,
+            first_ms=row.first_ms,
+            total_ms=row.total_ms,
+            ended_ms=row.started_ms + row.total_ms,
+            cut=row.outcome != "ok" or cut,
+        )
     )
-    learned.observe(sample)
     if row.overran:
         learned.overrun(row.target)
     if target is not None:
-        learned.measured.served(target, target.price(row.served))
+        learned.measured.served(target, target.price(row.model_served))
 
 
 async def recollect(ledger: Ledger, beliefs: PassRateModel) -> None:

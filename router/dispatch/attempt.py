@@ -491,8 +491,9 @@ class AttemptRecord:
             sample = self._seen(usage, output, finish_reason, outcome, took)
             self._learned.observe(sample)
             if sample.past_cap and self._capped:
-                odd = f"{PAST_CAP}: {output} output tokens, {self._cap} allowed"
-                usage = structs.replace(usage, violations=(*usage.violations, odd))
+                usage = structs.replace(
+                    usage, violations=(*usage.violations, f"{PAST_CAP}: {output} of {self._cap} tokens")
+                )
             if price is not target.model.price or target.served is not None:
                 self._learned.measured.served(target, price)
             if usage.units or usage.provider_cost is not None:

@@ -149,10 +149,6 @@ class Exchange:
         if connection is not None:
             self._waiting = connection.abort()
 
-    def hang_up(self) -> None:
-        if self._connection is not None:
-            self._connection.hang_up()
-
     def unread(self) -> tuple[bytes, int]:
         return b"".join(self._chunks), self._waiting
 
@@ -314,21 +310,15 @@ class UpstreamConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def hang_up(self) -> bytes:
-        """Closes the socket, which a busy event loop would do later. Returns how many bytes it has (`FIONREAD`)."""
+    def abort(self) -> int:
+        """Closes the connection; the exchange on it fails. Returns how many bytes its socket had that nothing read."""
+        exchange, self.exchange = self.exchange, None
         waiting = bytearray(4)
         if self._transport is not None and not self._transport.is_closing():
             file = self._transport.get_extra_info("socket").fileno()
             with suppress(OSError), socket.socket(fileno=os.dup(file)) as twin:
                 fcntl.ioctl(file, termios.FIONREAD, waiting)
-                twin.shutdown(socket.SHUT_RDWR)
-        return bytes(waiting)
-
-    def abort(self) -> int:
-        """Closes the connection; the exchange on it fails. Returns how many bytes its socket had that nothing read."""
-        exchange, self.exchange = self.exchange, None
-        waiting = self.hang_up()
-        if self._transport is not None:
+                twin.shutdown(socket.SHUT_RDWR)  # now: a busy event loop closes it later
             self._transport.abort()
         if exchange is not None:
             exchange.fail(_CLOSED)

@@ -221,8 +221,8 @@ class Meter:
         """Bytes that came, that were counted, and of the largest part among those that were not."""
         self._came_ms = self._began_ms = self._looked_ms = inf
         """When the last part came, or the first is late; when the first came, and when that was looked at."""
-        self._gap_ms = 0.0
-        """The longest time between two looks, such as that of a busy event loop or of a slow client."""
+        self._gap_ms: float = IN_FLIGHT_MS if fit.doubted else 0
+        """The longest time between two looks, as of a busy loop or a slow client; feared where a cap is doubted."""
         self._measure()
 
     def due(self, decoder: StreamDecoder, unread: float) -> bool:
@@ -243,8 +243,7 @@ class Meter:
             self._came_ms = now + LATE * self._budget.learned.pace(self._candidate.target.id).first_ms
         self._gap_ms, self._looked_ms = max(self._gap_ms, now - self._looked_ms), now
         # Tokens may be written so long that the next look is the first to see.
-        usual_ms = IN_FLIGHT_MS if self.trusted else LATE * IN_FLIGHT_MS
-        unseen_ms = max(usual_ms, LATE * self._gap_ms) + self._budget.room.asked_ms + max(0.0, now - self._came_ms)
+        unseen_ms = max(IN_FLIGHT_MS, LATE * self._gap_ms) + self._budget.room.asked_ms + max(0.0, now - self._came_ms)
         uncounted = decoder.usage is None and (decoder.has_answer or self.paid_thoughts == ENDLESS)
         most = self._written + come - self._counted_size + max(self._part, self._pace * unseen_ms, self._largest)
         if uncounted and most < self._output:

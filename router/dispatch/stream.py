@@ -122,7 +122,6 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
         elif meter is not None and not decoder.finished:
             await keep_paid(record, decoder, meter)
         if record.stopped:
-            opened.response.hang_up()
             await asyncio.sleep(0)  # the event loop reads what has come: the provider's count may be the last of it
             if record.stopped == STOPPED:
                 yield opened.restored(record.read_rest(decoder))

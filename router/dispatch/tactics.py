@@ -20,6 +20,7 @@ from router.types.attempt import AnswerChoice, ToolCall, Verdict, VerifierReques
 from router.types.clock import clock_ms
 from router.types.decision import Candidate, Cascade, Vote
 from router.types.request import Endpoint, Request
+from router.types.tables import patterns
 
 # Whole answers as verifiers read them: one `Answer` for each choice, whatever the endpoint.
 
@@ -118,11 +119,7 @@ _WHOLE = frozenset({"stop", "tool_calls", "function_call", ""})
 """Reasons to finish that leave nothing out."""
 _FENCE = re2.compile(r"(?s)^```\w*\s*\n(.*?)\n?```$")
 _BOXED = "\\boxed{"
-_ANNOUNCED = re2.compile(
-    r"(?im)(?:\b(?:answer|result|solution|choice|option)\b(?: is)?[*_]*\s*[:=]?|####|\b(?:antwort|lösung|ergebnis)\b"
-    r"(?: ist| lautet)?[*_]*\s*:?|\b(?:réponse|respuesta|risposta|resposta)\b(?: est| es| è| é)?[*_]*\s*:?"
-    r"|答案(?:是|为)?\s*:?|答えは\s*:?|ответ\s*[:—-]?)\s*(.{1,200})$"
-)
+_ANNOUNCED = re2.compile(patterns("dispatch/data/announced.yaml")["announced"])
 """A line that says what the result is, in the words of some languages. NFKC has made wide colons narrow."""
 _NUMBER = re2.compile(
     r"[-+]?(?:\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d{1,3})?(?: ?/ ?\d+)?"

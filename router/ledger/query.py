@@ -122,18 +122,22 @@ class FinishedAttempt(Struct, frozen=True):
     total_ms: int
     started_ms: int
     request_id: str
-    served: str
-    """Name of the model, as the provider states it."""
+    model_served: str
     reported: bool
     past_cap: bool
     overran: bool
     """Its request was charged more than it held."""
     cap: int = 0
+<<<<<<< HEAD
     """Of the newest: the cap on a choice's output that was decided; 0: not known."""
     shape: RequestProfile = RequestProfile()
     """Likewise, as is …"""
     traits: bytes = b""
     """… what was read, packed; empty: nothing was."""
+=======
+    traits: bytes = b""
+    """Of the newest: the cap on a choice's output that was decided, and what was read of the request, packed."""
+>>>>>>> 2c9e424f5da367223d06dec2cad54bd31af8fd36
 
 
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:

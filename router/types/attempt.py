@@ -367,10 +367,6 @@ class UpstreamResponse(Protocol):
         body has said that it is over, so its end may still come."""
         ...
 
-    def hang_up(self) -> None:
-        """Lets the upstream know at once that nothing more is wanted; what has come of the body can still be read."""
-        ...
-
     def unread(self) -> tuple[bytes, int]:
         """Of a stream that was closed: what had come of it and was not read, and how many bytes lay in its socket."""
         ...

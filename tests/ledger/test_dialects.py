@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 from psycopg.pq import ExecStatus
@@ -31,11 +30,7 @@ from tests.tables import data, each_row
 
 CANARY = "s3cr3t-c4n4ry"
 KINDS = {"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA"}
-_SQLITE = (
-    'SELECT m.name AS "table", c.name AS "column", upper(c.type) AS kind, c."notnull" AS required, c.dflt_value AS def,'
-    " c.pk > 0 AS keyed FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"
-)
-_POSTGRES = (Path(__file__).parent / "columns.sql").read_text("utf-8")
+_COLUMNS = data(__file__, "columns.yaml")
 Column = tuple[str, bool, object, bool]
 LOCAL = {"journal", "migrate", "postgres", "sqlite"}
 """Modules and packages that speak to one database only."""
@@ -67,7 +62,7 @@ def columns(ledger: Ledger, query: str) -> dict[tuple[str, str], Column]:
 
 
 def test_both_have_the_same_versions_tables_and_columns(new_sqlite: SqliteLedger, database: str) -> None:
-    there, here = columns(at(database), _POSTGRES), columns(new_sqlite, _SQLITE)
+    there, here = columns(at(database), _COLUMNS["postgres"]), columns(new_sqlite, _COLUMNS["sqlite"])
     assert {"live_requests", "past_requests", "keys", "outcomes"} <= {table for table, _ in here}
     assert there == here
     assert newest(SQLITE) == newest(POSTGRES)

@@ -27,18 +27,8 @@ assert isinstance(EMBEDDED, Llamacpp)
 SMOLLM2 = msgspec.structs.replace(EMBEDDED, threads=1)
 """The real engine, small."""
 Arguments = ParamSpec("Arguments")
-PARENT = """
-import asyncio, sys
-from pathlib import Path
-import msgspec
-from local_serving.spec import EngineSpec
-from tests.local_serving.supervised import started
-async def main():
-    async with started(Path(sys.argv[2]), msgspec.json.decode(sys.argv[1], type=EngineSpec)) as supervisor:
-        print(supervisor.states[0].pid, flush=True)
-        await asyncio.sleep(600)
-asyncio.run(main())
-"""
+PARENT = (Path(__file__).parent / "parent.txt").read_text("utf-8")
+"""The source of a program that starts an engine and stays."""
 
 
 def in_loop(test: Callable[Arguments, Coroutine[Any, Any, None]]) -> Callable[Arguments, None]:

@@ -14,14 +14,8 @@ from router.testing import Done, lowpass
 from router.types.price import Price
 from tests.tables import each_row
 
-POLICY = """version: 1
-targets:
-  own: {model: {name: own, provider: vllm, context: 8192, max_output: 64, capabilities: [chat]%s}, engine: %s}
-routes: {auto: {strategy: {kind: cheapest, targets: [own]}}}
-sensitivity: {default: internal, classes: {internal: {}}, detectors: []}
-budgets: []
-"""
-SPEC = (Path(__file__).parent / "own.yaml").read_text("utf-8")
+HERE = Path(__file__).parent
+POLICY, SPEC = ((HERE / name).read_text("utf-8") for name in ("own_policy.yaml", "own.yaml"))
 
 
 def local(home: Path, *words: str) -> Done:

@@ -19,7 +19,7 @@ from router.types.clock import new_id
 from router.types.request import Caller, Endpoint
 from tests.gateway.running import MESSAGES, Gateway, serving, target, until
 from tests.money import books
-from tests.money.books import IN, NANO, OUT, PRICE, account, bookings, budgets, row_of, rules, within
+from tests.money.books import IN, NANO, OUT, PRICE, account, budgets, row_of, rules, within
 from tests.money.crowd import Wish, crowd
 from tests.tables import data, each_row
 
@@ -34,7 +34,7 @@ def reporting(more: dict[str, Any] | None = None, **counts: Any) -> Page:
 
 WRONG = {row["name"]: row for row in data(__file__, "wrong.yaml")}
 NEGATIVE = reporting(completion_tokens=-500, total_tokens=-480)
-SAYS = {"silent": "missing-usage", "negative": "negative", "late": "say-400-ms-5"}
+SAYS = {"silent": "missing-usage", "negative": "negative"}
 SAYS |= {"slow": books.GATED, "deaf": "say-300-ms-2-deaf", "endless": "say-20000-deaf", "hidden": "hidden"}
 SAYS |= {name: name for name in ("found", "absurdly", "at-once", "unread")} | {"no-cap": "say-40", "lost": "say-40"}
 LONG_WORDS = [(WORD, 1), ("Wasserfallstufen ", 1), ("водопадная ", 1), ("водопадная ", 25)]
@@ -110,18 +110,6 @@ def test_cost_observability_usage_that_is_wrong(gateway: Gateway, name: str) -> 
     assert attempt["flagged"] or row["overrun"]
     assert account(gateway, name) == (cost, 0)
     assert gateway.chat(name, max_completion_tokens=50).status == 200
-
-
-def test_cost_observability_usage_that_comes_after_the_client_has_gone(gateway: Gateway) -> None:
-    """What was produced until then is charged, and marked as estimated."""
-    crowd(gateway, [Wish("late", {"stream": True}, leaves_after=2_000)])
-    until(lambda: gateway.rows("SELECT id FROM requests WHERE route = 'late' AND status = 499"))
-    row = gateway.only("late")
-    (attempt,) = row["attempts"]
-    assert (row["error"], attempt["usage_source"]) == ("client_gone", "estimated")
-    assert 0 < attempt["output_visible"] < 400
-    assert bookings(gateway, row) == [("late", row["held"], row["cost"])]
-    assert row["cost"] <= row["held"]
 
 
 def test_cost_observability_usage_that_comes_after_its_lease_was_recovered(

@@ -14,7 +14,7 @@ from router.redact.restore import PlaceholderMatcher, Restorer
 from router.types.request import Endpoint, Finding, Redacted, Request
 from tests.classify.looking import CLASSIFIER
 from tests.redact.wire import KEY, asked, calling, chat, found, sent, user, without
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 MAIL = "jane.roe@example.org"
 KINDS = {MAIL: "identifiers.email"}
@@ -102,15 +102,7 @@ def test_short_words_are_not_replaced_inside_of_others_nor_in_the_api_s_own(valu
     assert json.loads(redacted.raw)["messages"] == [user([part])]
 
 
-@each_row(
-    "text, value",
-    [
-        ('{"to": "%s"}', "plain@example.org"),
-        ('{"to": "a\\n%s\\n"}', "plain@example.org"),
-        ('{"key": "%s"}', 'quo"te\\and\nline'),
-        ('{"key": ["%s", 1]}', "Ünï ☃ 👋 cødé"),
-    ],
-)
+@each_row("text, value", data(__file__, "arguments.yaml"))
 def test_arguments_stay_json(text: str, value: str) -> None:
     for ascii_only in (False, True):
         inside = json.dumps(value, ensure_ascii=ascii_only)[1:-1]

@@ -24,6 +24,7 @@ from router.report.render import period, words, written
 from router.report.report import ALWAYS, Report, shown
 from router.types.clock import iso, now_ms
 from router.types.price import nano_from_usd
+from router.types.tables import table
 from router.types.target import Secret
 
 # What the dashboard is told by whoever runs it.
@@ -46,16 +47,7 @@ class Dashboard(Struct, frozen=True, kw_only=True):
 
 # Pages as HTML: without scripts, and without a request to anywhere else.
 
-HEADERS = {
-    "cache-control": "no-store",
-    "content-security-policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'self';"
-        " frame-ancestors 'none'"
-    ),
-    # With no-referrer a browser would hide from our forms where they were sent from.
-    "referrer-policy": "same-origin",
-    "x-content-type-options": "nosniff",
-}
+HEADERS: Mapping[str, str] = table("api/data/page_headers.yaml")
 """A second wall behind the escaping: even markup that got through could run and load nothing."""
 _FOLDER = Path(__file__).parents[1] / "templates"
 
