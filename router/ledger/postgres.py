@@ -20,7 +20,8 @@ from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from router.ledger.journal import GroupJournal, Item, Transaction
-from router.ledger.migrate import POSTGRES, current, migrate, newest, readable
+from router.ledger.ledger import Ledger
+from router.ledger.migrate import POSTGRES
 from router.ledger.rows import Connection
 from router.settings import SettingError
 from router.types.account import LedgerUnavailable, Row, Value
@@ -389,55 +390,30 @@ class PostgresJournal(GroupJournal):
 
 # The ledger as a PostgreSQL database.
 
-_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["postgres"]
 
-
-class PostgresLedger:
-    """The `Ledger` port over the database of a URL. Raises `SettingError` for a URL that is none."""
+class PostgresLedger(Ledger):
+    """In the database of a URL. Raises `SettingError` for a URL that is none."""
 
     dialect = POSTGRES
 
     def __init__(self, url: Secret) -> None:
         self._place = ServerAddress(url)
         self.name = self._place.name
-        self._readable = False
 
     def exists(self) -> bool:
-        with self.reading(any_version=True) as connection:
-            return bool(connection.execute(_SQL["made"]).fetchone()[0])
-
-    def version(self) -> int:
-        with self.reading(any_version=True) as connection:
-            return _version(connection)
+        with self._open(read_only=True) as connection:
+            return bool(connection.execute(POSTGRES.made).fetchone()[0])
 
     def size(self, connection: Connection) -> int:
-        return int(connection.execute(_SQL["size"]).fetchone()[0])
+        return int(connection.execute(patterns("ledger/data/sql.yaml")["postgres"]["size"]).fetchone()[0])
 
     def damage(self) -> list[str]:
         return []
-
-    def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
-        goal, self._readable = newest(POSTGRES) if to is None else to, False
-        with self.writing() as connection:
-            # What is there already is left alone: the role may then do without the right to create tables.
-            return goal if _version(connection) == goal else migrate(connection, POSTGRES, to, lose_data=lose_data)
 
     def open_journal(self) -> PostgresJournal:
         return PostgresJournal(self._place)
 
     @contextmanager
-    def reading(self, *, any_version: bool = False) -> Iterator[Connection]:
-        with closing(PostgresConnection(self._place, read_only=True)) as connection:
-            if not (any_version or self._readable):
-                readable(self.name, _version(connection), POSTGRES)
-                self._readable = True
+    def _open(self, *, read_only: bool = False) -> Iterator[Connection]:
+        with closing(PostgresConnection(self._place, read_only=read_only)) as connection:
             yield connection
-
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        with closing(PostgresConnection(self._place)) as connection:
-            yield connection
-
-
-def _version(connection: Connection) -> int:
-    return current(connection, POSTGRES) if connection.execute(_SQL["made"]).fetchone()[0] else 0

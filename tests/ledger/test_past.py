@@ -252,9 +252,8 @@ def test_several_at_once_move_and_sum_each_request_once(ledger: Ledger) -> None:
     with ThreadPoolExecutor(4) as crowd:
         list(crowd.map(work, range(4)))
     move(ledger, LATER_MS)
-    assert found(ledger, "SELECT COUNT(*) AS moved, MAX(position) AS last FROM past_requests") == [
-        {"moved": 300, "last": 300}
-    ]
+    moved = found(ledger, "SELECT COUNT(*) AS moved, MAX(position) AS last FROM past_requests")
+    assert moved == [{"moved": 300, "last": 300}]
     assert contents(ledger) == before
     assert found(ledger, LIVE) == []
 
@@ -285,14 +284,15 @@ class _Full:
 def test_a_failure_leaves_every_answer_and_the_next_run_goes_on(ledger: Ledger) -> None:
     days = [kept(range(day * 20, day * 20 + 20), over_ms=DAY_MS) for day in range(6)]
     fill(ledger, days.pop())
-    enough = _Full(ledger, 1_000_000)
+    enough: Any = _Full(ledger, 1_000_000)
     move(enough, LATER_MS)
     statements = 1_000_000 - enough.left
     for day, (made, share) in enumerate(zip(days, (0, 0.1, 0.2, 0.35, 0.5), strict=True)):
         fill(ledger, [at(one, one.started_ms + (day + 1) * DAY_MS) for one in made])
         before = contents(ledger, WHOLE[:3])
+        full: Any = _Full(ledger, int(statements * share))
         with pytest.raises(LedgerUnavailable):
-            move(_Full(ledger, int(statements * share)), LATER_MS + DAY_MS)
+            move(full, LATER_MS + DAY_MS)
         assert contents(ledger, WHOLE[:3]) == before
         move(ledger, LATER_MS + DAY_MS)
         assert contents(ledger, WHOLE[:3]) == before
