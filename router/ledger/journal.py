@@ -6,9 +6,9 @@ import os
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from router.ledger.migrate import migrate
-from router.types.account import Journal, LedgerUnavailable, LocalJournal, Row
+from router.types.account import Journal, LedgerUnavailable, Row
 from router.types.clock import new_id
 
 # Group commit: one thread owns the connection. It is handed everything that was queued during one turn of the event
@@ -53,6 +53,8 @@ class Transaction(Struct):
     changes: list[Item] = []
     calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
     waiters: list[asyncio.Future[None]] = []
+    followers: list[Callable[[], None]] = []
+    """Called in this order once it is committed."""
     results: list[Any] = []
     """Of `calls`, once it is committed."""
     error: Exception | None = None
@@ -119,6 +121,13 @@ class GroupJournal(ABC):
             future.set_result(None)
         return future
 
+    def then(self, follower: Callable[[], None]) -> None:
+        """Calls it once all that is queued by now is committed; at once where that is nothing."""
+        if self._due:
+            self._queued.followers.append(follower)
+        else:
+            follower()
+
     def _hand_over(self) -> None:
         self._under_way, self._queued = self._queued, Transaction()
         self._handed.put(self._under_way)
@@ -144,13 +153,15 @@ class GroupJournal(ABC):
         if not self.available:
             dropped, self.dropped, self.available = self.dropped, 0, True
             _log.warning("the ledger can be written again; %d rows found no room meanwhile", dropped)
+        for follower in transaction.followers:
+            follower()
         for (_, future), result in zip(transaction.calls, transaction.results, strict=True):
             if not future.done():
                 future.set_result(result)
         for waiter in transaction.waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._due = bool(queued.rows or queued.changes or queued.calls or queued.waiters)
+        self._due = bool(queued.rows or queued.changes or queued.calls or queued.waiters or queued.followers)
         if self._due:
             self._loop.call_soon(self._hand_over)
 
@@ -161,6 +172,7 @@ class GroupJournal(ABC):
         if self.available:
             _log.error("the ledger can't be written (%s), and is tried again every %s s", why, RETRY_S)
         self.available = False
+        self._queued.followers[:0] = transaction.followers
         unavailable = LedgerUnavailable(f"the ledger could not be written: {why}")
         for future in [*(future for _, future in transaction.calls), *transaction.waiters]:
             if not future.done():
@@ -227,6 +239,8 @@ class SqliteJournal(GroupJournal):
         self.flush()
         self._handed.put(None)
         self._thread.join()
+        for follower in self._queued.followers:  # of a commit that failed to the end
+            follower()
         self._connection.close()
         self._reader.close()
 
@@ -314,10 +328,8 @@ class TeeJournal:
     """The `Journal` port: everything goes to `ledger`, what becomes of requests goes to `local` too, and first: a
     process that dies between the two commits leaves nothing in the ledger that the budgets know nothing of."""
 
-    def __init__(self, ledger: Journal, local: LocalJournal) -> None:
+    def __init__(self, ledger: Journal, local: SqliteJournal) -> None:
         self._ledger, self._local = ledger, local
-        self._waiting, self._passed = deque[tuple[Callable[[str, Row], None], str, Row]](), 0
-        self._passing: asyncio.Task[None] | None = None
 
     @property
     def owner(self) -> str:
@@ -330,45 +342,17 @@ class TeeJournal:
     def add(self, statement: str, row: Row) -> None:
         if statement.startswith("INSERT INTO live_requests"):
             self._local.add(statement, row)
-        self._later(self._ledger.add, statement, row)
+        self._local.then(partial(self._ledger.add, statement, row))
 
     def change(self, statement: str, row: Row) -> None:
         if statement.startswith("UPDATE live_requests"):
             self._local.change(statement, row)
-        self._later(self._ledger.change, statement, row)
-
-    def _later(self, write: Callable[[str, Row], None], statement: str, row: Row) -> None:
-        self._waiting.append((write, statement, row))
-        if self._passing is None:
-            self._passing = asyncio.ensure_future(self._pass_on())
-
-    async def _pass_on(self) -> None:
-        while self._waiting:
-            upto = self._passed + len(self._waiting)
-            try:
-                await self._local.committed()
-            except LedgerUnavailable:
-                await asyncio.sleep(RETRY_S)
-            else:
-                self._pass(upto)
-        self._passing = None
-
-    def _pass(self, upto: int) -> None:
-        """To the ledger, what was queued up to a number."""
-        while self._passed < upto:
-            write, statement, row = self._waiting.popleft()
-            write(statement, row)
-            self._passed += 1
+        self._local.then(partial(self._ledger.change, statement, row))
 
     async def committed(self) -> None:
-        upto = self._passed + len(self._waiting)
         await self._local.committed()
-        self._pass(upto)
         await self._ledger.committed()
 
     async def end(self) -> None:
         await self._local.end()
-        if self._passing is not None:
-            self._passing.cancel()
-        self._pass(self._passed + len(self._waiting))
         await self._ledger.end()

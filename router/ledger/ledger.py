@@ -2,13 +2,14 @@
 
 import secrets
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from router.ledger.journal import BUSY_MS, SqliteJournal, connect
-from router.ledger.migrate import SQLITE, Dialect, current, migrate, readable
+from router.ledger.migrate import SQLITE, Dialect, current, migrate, newest, readable
 from router.ledger.rows import Connection, transaction
 from router.types.account import Journal, LedgerUnavailable
 from router.types.tables import table
@@ -17,47 +18,65 @@ from router.types.target import Secret
 # Where the ledger is: a file, or a database that several gateways share. Readers and writers all ask here.
 
 
-class Ledger(Protocol):
+class Ledger(ABC):
     """Every method raises `LedgerUnavailable` where the database can't be used, and none waits for ever."""
 
     name: str
     """For people; without a password."""
     dialect: Dialect
+    _readable = False
+    """It has all that this lowpass reads."""
 
+    @abstractmethod
     def exists(self) -> bool:
         """It was made by `migrate`."""
-        ...
+
+    @abstractmethod
+    def size(self, connection: Connection) -> int:
+        """Bytes of its tables and indexes; `connection` is one of its own."""
+
+    @abstractmethod
+    def damage(self) -> list[str]:
+        """What the database itself finds wrong with its file; a server looks after its own."""
+
+    @abstractmethod
+    def open_journal(self) -> Journal:
+        """Inside the event loop that it will run in."""
+
+    @abstractmethod
+    def _open(self, *, read_only: bool = False) -> AbstractContextManager[Connection]:
+        """A connection; one that reads is a transaction."""
 
     def version(self) -> int:
         """0: there is none yet. Raises `LedgerTooNew`."""
-        ...
-
-    def size(self, connection: Connection) -> int:
-        """Bytes of its tables and indexes; `connection` is one of its own."""
-        ...
-
-    def damage(self) -> list[str]:
-        """What the database itself finds wrong with its file; a server looks after its own."""
-        ...
+        if not self.exists():
+            return 0
+        with self._open(read_only=True) as connection:
+            return current(connection, self.dialect)
 
     def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
         """Makes it, or brings it to a version, the newest one if none is named; see `router.ledger.migrate.migrate`."""
-        ...
+        goal, self._readable = newest(self.dialect) if to is None else to, False
+        with self._open() as connection:
+            # What is there already is left alone: the role may then do without the right to create tables.
+            there = current(connection, self.dialect) == goal
+            return goal if there else migrate(connection, self.dialect, to, lose_data=lose_data)
 
-    def open_journal(self) -> Journal:
-        """Inside the event loop that it will run in."""
-        ...
-
-    def reading(self, *, any_version: bool = False) -> AbstractContextManager[Connection]:
+    @contextmanager
+    def reading(self, *, any_version: bool = False) -> Iterator[Connection]:
         """A connection that can't write, and sees the ledger as of one moment.
 
         Raises `LedgerTooOld` for a ledger that lacks what this lowpass reads, unless `any_version` will do.
         """
-        ...
+        with self._open(read_only=True) as connection:
+            if not (any_version or self._readable):
+                readable(self.name, current(connection, self.dialect), self.dialect)
+                self._readable = True
+            yield connection
 
     def writing(self) -> AbstractContextManager[Connection]:
         """For single writes beside the journal: keys, feedback."""
-        ...
+        return self._open()
 
 
 def ledger_at(path: Path, url: Secret | None) -> Ledger:
@@ -73,8 +92,8 @@ _REMEDIES = {getattr(sqlite3, name): text for name, text in table("ledger/data/r
 """Kinds of errors that blame the file, or who else uses it, and no statement; and what to do about them."""
 
 
-class SqliteLedger:
-    """The `Ledger` port over one file."""
+class SqliteLedger(Ledger):
+    """In one file."""
 
     dialect = SQLITE
 
@@ -83,12 +102,6 @@ class SqliteLedger:
 
     def exists(self) -> bool:
         return self.path.exists()
-
-    def version(self) -> int:
-        if not self.exists():
-            return 0
-        with self.reading(any_version=True) as connection:
-            return current(connection, SQLITE)
 
     def size(self, connection: Connection) -> int:
         pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
@@ -100,34 +113,18 @@ class SqliteLedger:
         damage = [" ".join(line.split()) for (line,) in lines if line != "ok"]
         return [*damage, _REMEDIES[sqlite3.SQLITE_CORRUPT]] if damage else []
 
-    def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
-        with self.writing() as connection:
-            return migrate(connection, SQLITE, to, lose_data=lose_data)
-
     def open_journal(self) -> SqliteJournal:
         return SqliteJournal(self.path)
 
     @contextmanager
-    def reading(self, *, any_version: bool = False) -> Iterator[Connection]:
+    def _open(self, *, read_only: bool = False) -> Iterator[Connection]:
         file: dict[str, Any] = {"database": f"{self.path.absolute().as_uri()}?mode=ro", "uri": True}
-        with (
-            self._usable(),
-            closing(sqlite3.connect(**file, isolation_level=None, timeout=BUSY_MS / 1000)) as connection,
-        ):
-            if not any_version:
-                readable(self.name, int(connection.execute(SQLITE.read).fetchone()[0]), SQLITE)
-            connection.execute("BEGIN")
-            yield connection
-
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        with self._usable(), closing(connect(self.path)) as connection:
-            yield connection
-
-    @contextmanager
-    def _usable(self) -> Iterator[None]:
+        file |= {"isolation_level": None, "timeout": BUSY_MS / 1000}
         try:
-            yield
+            with closing(sqlite3.connect(**file) if read_only else connect(self.path)) as connection:
+                if read_only:
+                    connection.execute("BEGIN")
+                yield connection
         except sqlite3.DatabaseError as error:
             remedy = _remedy(error)
             if remedy is None:

@@ -49,6 +49,8 @@ class Dialect(Struct, frozen=True):
 
     name: str
     begin: tuple[str, ...]
+    made: str
+    """Whether it has a version."""
     read: str
     write: str
     given: str = ""
@@ -93,7 +95,8 @@ def migrate(
 
 def current(connection: Connection, dialect: Dialect) -> int:
     """The version that the ledger has; 0: it has none. Raises `LedgerTooNew` and `LedgerTooOld`."""
-    version = int(connection.execute(dialect.read).fetchone()[0])
+    made = connection.execute(dialect.made).fetchone()[0]
+    version = int(connection.execute(dialect.read).fetchone()[0]) if made else 0
     if 0 < version < FIRST:
         raise LedgerTooOld(f"the ledger has version {version}, {_UNRELEASED}")
     if version > newest(dialect):

@@ -17,15 +17,6 @@ from router.types.request import Classification
 from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["outcomes"]
-
-_NEW = (
-    *("request_id", "attempt", "target", "source", "score", "weight", "decides", "task", "difficulty", "traits"),
-    *("app", "template", "expected", "given_ms", "told_key"),
-)
-_REALS, _COUNTS = ("score", "weight", "difficulty", "expected"), ("attempt", "decides", "given_ms")
-_KINDS = {**dict.fromkeys(_REALS, "DOUBLE PRECISION"), **dict.fromkeys(_COUNTS, "BIGINT")}
-"""Of columns that are no text."""
-_SAY = _SQL["say"].format(", ".join(_NEW), ", ".join(f"CAST(? AS {_KINDS.get(name, 'TEXT')})" for name in _NEW))
 _SINCE = _SQL["since"].format(", ".join(LoggedOutcome.__struct_fields__))
 
 
@@ -111,7 +102,7 @@ def say(journal: Journal, said: SourceScore, about: LearningFacts, now_ms: int) 
         *(about.task, about.difficulty, about.traits, about.app, about.template),
         *(about.expected.get(said.target), now_ms, said.key),
     )
-    journal.add(_SAY, (*row, *same, *same, said.key))
+    journal.add(_SQL["say"], (*row, *same, *same, said.key))
 
 
 def since(ledger: Ledger, position: int, limit: int) -> list[LoggedOutcome]:

@@ -112,7 +112,7 @@ def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[
         rows = _known(among(connection, f"SELECT * FROM {subject} WHERE id IN ({{}})", ids))  # noqa: S608
         return {row["id"]: ("", _hashed(row)) for row in rows}
     contents = {}
-    for record in whole.charged(connection, ids):
+    for record in whole.some(connection, ids):
         request = {name: value for name, value in record.request.items() if name not in _MUTABLE}
         bookings = [line for line in record.bookings if not str(line["account"]).startswith(RATE_ACCOUNTS)]
         amounts = [(line["account"], line["window_start_ms"], line["charged"]) for line in bookings]
@@ -235,7 +235,7 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
         documents = whole.Documents(connection)
         for at in range(0, len(ids), CHUNK):
             some = ids[at : at + CHUNK]
-            rows = whole.live(connection, some)
+            rows = whole.some(connection, some, documents)
             decisions = documents.compressed([record.decision for record in rows if record.decision is not None])
             began = time.perf_counter()
             with transaction(connection):

@@ -9,18 +9,21 @@ import logging
 import re
 import select
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property, lru_cache
 
 import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import lookup
 from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from router.ledger.journal import GroupJournal, Item, Transaction
-from router.ledger.migrate import POSTGRES, current, migrate, newest, readable
+from router.ledger.ledger import Ledger
+from router.ledger.migrate import POSTGRES
 from router.ledger.rows import Connection
 from router.settings import SettingError
 from router.types.account import LedgerUnavailable, Row, Value
@@ -76,7 +79,6 @@ def _parts(url: str) -> dict[str, str]:
 
 # SQL and values as PostgreSQL takes and gives them: numbered placeholders, everything in its text form.
 
-Encoded = list[bytes | None]
 Sent = Value | bytes
 
 _PLACEHOLDER = re.compile(r"'[^']*'|::|\?|:(\w+)")
@@ -106,11 +108,7 @@ def numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
     return text.encode(), tuple(name for name in names if not name.startswith("?"))
 
 
-def encoded(values: Sequence[Sent]) -> Encoded:
-    return [_text(value) for value in values]
-
-
-def _text(value: Sent) -> bytes | None:
+def encoded(value: Sent) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, bytes):
@@ -121,29 +119,17 @@ def _text(value: Sent) -> bytes | None:
     return repr(value).encode() if isinstance(value, float) else b"%d" % value
 
 
-def rows(result: PGresult) -> list[tuple[Sent, ...]]:
+class _BoolLoader(Loader):
+    def load(self, data: Buffer) -> int:
+        return int(data == b"t")
+
+
+class _NumericLoader(Loader):
     """Sums of integers are integers here, as in SQLite; PostgreSQL has them as `numeric`."""
-    columns = range(result.nfields)
-    readers = [_READERS.get(result.ftype(column), bytes.decode) for column in columns]
-    return [
-        tuple(
-            None if (value := result.get_value(line, column)) is None else readers[column](value) for column in columns
-        )
-        for line in range(result.ntuples)
-    ]
 
-
-_READERS: dict[int, Callable[[bytes], Sent]] = {
-    16: lambda value: int(value == b"t"),
-    17: lambda value: bytes.fromhex(value[2:].decode()),
-    20: int,
-    21: int,
-    23: int,
-    700: float,
-    701: float,
-    1700: lambda value: float(value) if b"." in value else int(value),
-}
-"""By the type's OID in `pg_type`: bool, bytea, int8, int2, int4, float4, float8, numeric. All else is text."""
+    def load(self, data: Buffer) -> int | float:
+        text = bytes(data)
+        return float(text) if b"." in text else int(text)
 
 
 _OTHER = -1
@@ -185,10 +171,12 @@ _BEGIN = (
 class Result:
     """The whole answer to one statement; see `router.ledger.rows.SqlRows`."""
 
-    def __init__(self, result: PGresult) -> None:
+    def __init__(self, connection: psycopg.Connection, result: PGresult) -> None:
         self.description = [((result.fname(column) or b"").decode(),) for column in range(result.nfields)]
         self.rowcount = result.command_tuples or 0
-        self._rows = iter(rows(result))
+        loaders = Transformer(connection)
+        loaders.set_pgresult(result)
+        self._rows = iter(loaders.load_rows(0, result.ntuples, tuple))
 
     def fetchone(self) -> tuple[Sent, ...] | None:
         return next(self._rows, None)
@@ -209,6 +197,8 @@ class PostgresConnection:
 
     def __init__(self, place: ServerAddress, *, read_only: bool = False) -> None:
         self._connection = place.connect()
+        self._connection.adapters.register_loader("bool", _BoolLoader)
+        self._connection.adapters.register_loader("numeric", _NumericLoader)
         self._pgconn: PGconn = self._connection.pgconn
         self._pgconn.nonblocking = 1
         self._poll, self._within, self._until = select.poll(), 0.0, 0.0
@@ -220,13 +210,13 @@ class PostgresConnection:
         text, names = numbered(statement)
         with self._talking(ANSWER_S):
             ordered = [values[name] for name in names] if isinstance(values, Mapping) else values
-            self._pgconn.send_query_params(text, encoded(ordered))
+            self._pgconn.send_query_params(text, [encoded(value) for value in ordered])
             self._flush()
             *_, result = [None, *iter(self._result, None)]
             if result is None:
                 raise psycopg.OperationalError("no answer")
         if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-            return Result(result)
+            return Result(self._connection, result)
         refused = StatementRefused(result)
         if refused.state[:2] in _OUT_OF_ORDER:
             raise LedgerUnavailable(f"the database refused: {refused}")
@@ -249,7 +239,7 @@ class PostgresConnection:
                     pgconn.send_prepare(b"", numbered(statement)[0])
                     prepared = statement
                     places.append(_OTHER)
-                pgconn.send_query_prepared(b"", encoded(row))
+                pgconn.send_query_prepared(b"", [encoded(value) for value in row])
                 places.append(place)
             pgconn.send_query_params(b"COMMIT", None)
             pgconn.pipeline_sync()
@@ -389,55 +379,30 @@ class PostgresJournal(GroupJournal):
 
 # The ledger as a PostgreSQL database.
 
-_SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["postgres"]
 
-
-class PostgresLedger:
-    """The `Ledger` port over the database of a URL. Raises `SettingError` for a URL that is none."""
+class PostgresLedger(Ledger):
+    """In the database of a URL. Raises `SettingError` for a URL that is none."""
 
     dialect = POSTGRES
 
     def __init__(self, url: Secret) -> None:
         self._place = ServerAddress(url)
         self.name = self._place.name
-        self._readable = False
 
     def exists(self) -> bool:
-        with self.reading(any_version=True) as connection:
-            return bool(connection.execute(_SQL["made"]).fetchone()[0])
-
-    def version(self) -> int:
-        with self.reading(any_version=True) as connection:
-            return _version(connection)
+        with self._open(read_only=True) as connection:
+            return bool(connection.execute(POSTGRES.made).fetchone()[0])
 
     def size(self, connection: Connection) -> int:
-        return int(connection.execute(_SQL["size"]).fetchone()[0])
+        return int(connection.execute(patterns("ledger/data/sql.yaml")["postgres"]["size"]).fetchone()[0])
 
     def damage(self) -> list[str]:
         return []
-
-    def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
-        goal, self._readable = newest(POSTGRES) if to is None else to, False
-        with self.writing() as connection:
-            # What is there already is left alone: the role may then do without the right to create tables.
-            return goal if _version(connection) == goal else migrate(connection, POSTGRES, to, lose_data=lose_data)
 
     def open_journal(self) -> PostgresJournal:
         return PostgresJournal(self._place)
 
     @contextmanager
-    def reading(self, *, any_version: bool = False) -> Iterator[Connection]:
-        with closing(PostgresConnection(self._place, read_only=True)) as connection:
-            if not (any_version or self._readable):
-                readable(self.name, _version(connection), POSTGRES)
-                self._readable = True
+    def _open(self, *, read_only: bool = False) -> Iterator[Connection]:
+        with closing(PostgresConnection(self._place, read_only=read_only)) as connection:
             yield connection
-
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        with closing(PostgresConnection(self._place)) as connection:
-            yield connection
-
-
-def _version(connection: Connection) -> int:
-    return current(connection, POSTGRES) if connection.execute(_SQL["made"]).fetchone()[0] else 0

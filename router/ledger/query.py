@@ -128,16 +128,9 @@ class FinishedAttempt(Struct, frozen=True):
     overran: bool
     """Its request was charged more than it held."""
     cap: int = 0
-<<<<<<< HEAD
-    """Of the newest: the cap on a choice's output that was decided; 0: not known."""
     shape: RequestProfile = RequestProfile()
-    """Likewise, as is …"""
     traits: bytes = b""
-    """… what was read, packed; empty: nothing was."""
-=======
-    traits: bytes = b""
-    """Of the newest: the cap on a choice's output that was decided, and what was read of the request, packed."""
->>>>>>> 2c9e424f5da367223d06dec2cad54bd31af8fd36
+    """Of the newest: the cap on a choice's output, as decided, the request's shape, and what was read of it, packed."""
 
 
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from router.ledger import facts
 from router.ledger.facts import ATTEMPTS, HOUR_MS, OFFERS, Grouping, Label, LabelFilter, Query, RowsExpired, Sums, add
@@ -150,9 +150,7 @@ def _measure(name: str, arm: _Arm) -> str:
 
 def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, totals: Sums) -> None:
     window, edges = _window(query)
-    text, values = f"{which[0]} AND {window}", [*which[1], *edges]
-    decided = connection.execute(_SQL["offers_live" if arm == _LIVE else "offers_past"].format(text), values)
-    offers = ((labels, amounts) for _, labels, amounts in _offered(decided, Documents(connection)))
+    offers = _offered(connection, arm, (f"{which[0]} AND {window}", [*which[1], *edges]))
     query.collect(offers, tuple(facts.DIMENSIONS[OFFERS]), tuple(facts.MEASURES[OFFERS]), totals)
 
 
@@ -195,88 +193,66 @@ def roll_up(ledger: Ledger, until: int = 0) -> int:
     with ledger.reading() as connection:
         moved, cursors = progress(connection, MOVED), dict(connection.execute(_SQL["cursors"]).fetchall())
         goals = {grouping: until if grouping == facts.LATE else moved for grouping in facts.GROUPINGS}
-        waiting = {
-            grouping: cursors.get(grouping.name, 0)
-            for grouping, goal in goals.items()
-            if cursors.get(grouping.name, 0) < goal
-        }
+        places = {grouping: cursors.get(grouping.name, 0) for grouping in goals}
+        waiting = {grouping: place for grouping, place in places.items() if place < goals[grouping]}
         if not waiting:
             return 0
+        # Those that are furthest behind, up to where the next ones are.
         first = min(waiting.values())
-        last = {grouping: min(goals[grouping], first + TOGETHER) for grouping in waiting}
-        made = {
-            grouping: RollupSums(cursor, last[grouping])
-            for grouping, cursor in waiting.items()
-            if cursor < last[grouping]
-        }
-        which: Condition = ("r.position > ? AND r.position <= ?", [first, max(last.values())])
-        count(connection, made, which)
+        last_ones = [grouping for grouping, place in waiting.items() if place == first]
+        ends = [*(goals[grouping] for grouping in last_ones), *(place for place in waiting.values() if place > first)]
+        last = min(first + TOGETHER, *ends)
+        counted = count(connection, last_ones, ("r.position > ? AND r.position <= ?", [first, last]))
     with ledger.writing() as connection:
         # Where another process was quicker, nothing is written, and the next call sees what it did.
-        for grouping, counted in made.items():
+        for grouping, sums in counted.items():
             with transaction(connection):
-                begin(connection, grouping)
-                if connection.execute(_SQL["advance"], (counted.last, grouping.name, counted.beyond)).rowcount:
-                    write(connection, grouping, counted.sums)
+                lock(connection)
+                expired_ms = progress(connection, EXPIRED)
+                if connection.execute(_SQL["begin"], (grouping.name, 0)).rowcount and expired_ms:
+                    connection.execute(_SQL["begin"], (grouping.since, expired_ms))
+                if connection.execute(_SQL["advance"], (last, grouping.name, first)).rowcount:
+                    write(connection, grouping, sums)
         return max(goal - progress(connection, grouping.name) for grouping, goal in goals.items())
 
 
-def begin(connection: Connection, grouping: Grouping) -> None:
-    """Keeps other writers out until the end of the transaction; sums may be written from then on."""
-    lock(connection)
-    expired_ms = progress(connection, EXPIRED)
-    if connection.execute(_SQL["begin"], (grouping.name, 0)).rowcount and expired_ms:
-        connection.execute(_SQL["begin"], (grouping.since, expired_ms))
-
-
-class RollupSums(Struct):
-    """Sums of the rows beyond one position, up to another: hour and labels → measures."""
-
-    beyond: int
-    last: int
-    sums: Sums = {}
-
-
-def count(connection: Connection, made: Mapping[Grouping, RollupSums], which: Condition) -> None:
-    """Adds to each grouping the rows of the past of which `which` holds, between its positions."""
-    of_attempts = [(grouping.by, each) for grouping, each in made.items() if grouping.table == ATTEMPTS]
-    of_offers = [(grouping.by, each) for grouping, each in made.items() if grouping.table == OFFERS]
-    if of_attempts:
+def count(connection: Connection, groupings: Sequence[Grouping], which: Condition) -> dict[Grouping, Sums]:
+    """Of the rows of the past of which `which` holds: hour and labels → measures."""
+    counted: dict[Grouping, Sums] = {grouping: {} for grouping in groupings}
+    if any(grouping.table == ATTEMPTS for grouping in groupings):
         names = [name for name in facts.DIMENSIONS[ATTEMPTS] if name != "quarter"]
         columns = [facts.DIMENSIONS[ATTEMPTS][name] for name in names]
         columns += [_measure(name, _PAST) for name in facts.MEASURES[ATTEMPTS]]
-        statement = f"SELECT r.position, {', '.join(columns)} FROM {_SOURCE.format(*_PAST)} WHERE {which[0]}"  # noqa: S608
-        rows = (
-            (row[0], row[1 : len(names) + 1], row[len(names) + 1 :]) for row in connection.execute(statement, which[1])
-        )
-        _count(rows, names, of_attempts)
-    if of_offers:
-        decided = connection.execute(_SQL["offers_past"].format(which[0]), which[1])
-        _count(_offered(decided, Documents(connection)), tuple(facts.DIMENSIONS[OFFERS]), of_offers)
+        statement = f"SELECT {', '.join(columns)} FROM {_SOURCE.format(*_PAST)} WHERE {which[0]}"  # noqa: S608
+        rows = connection.execute(statement, which[1])
+        _count(ATTEMPTS, ((row[: len(names)], row[len(names) :]) for row in rows), names, counted)
+    if any(grouping.table == OFFERS for grouping in groupings):
+        _count(OFFERS, _offered(connection, _PAST, which), tuple(facts.DIMENSIONS[OFFERS]), counted)
+    return counted
 
 
 def _count(
-    facts: Iterable[tuple[int, Sequence[Any], tuple[int, ...]]],
+    table: str,
+    rows: Iterable[tuple[Sequence[Any], tuple[int, ...]]],
     names: Sequence[str],
-    wanted: Sequence[tuple[tuple[str, ...], RollupSums]],
+    counted: Mapping[Grouping, Sums],
 ) -> None:
-    """`facts`: position, labels by `names`, measures."""
-    places = {name: at for at, name in enumerate(names)}
-    made = [(each, [places[name] for name in ("hour", *by)]) for by, each in wanted]
-    for position, labels, amounts in facts:
-        for each, at in made:
-            if each.beyond < position <= each.last:
-                key = tuple([None if labels[place] == "" else labels[place] for place in at])
-                add(each.sums, key, amounts)
+    """`rows`: labels by `names`, measures."""
+    some = [(grouping.by, sums) for grouping, sums in counted.items() if grouping.table == table]
+    places = [([names.index(name) for name in ("hour", *by)], sums) for by, sums in some]
+    for labels, amounts in rows:
+        for at, sums in places:
+            add(sums, tuple([None if labels[place] == "" else labels[place] for place in at]), amounts)
 
 
 def _offered(
-    rows: Iterable[Sequence[Any]], documents: Documents
-) -> Iterator[tuple[int, Sequence[Any], tuple[int, ...]]]:
-    for position, *decided, dictionary, document in rows:
+    connection: Connection, arm: _Arm, which: Condition
+) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
+    documents = Documents(connection)
+    decided = connection.execute(_SQL["offers_live" if arm == _LIVE else "offers_past"].format(which[0]), which[1])
+    for *about, dictionary, document in decided:
         text = document if dictionary is None else documents.restored(dictionary, document)
-        for labels, amounts in facts.offered(text, *decided):
-            yield position, labels, amounts
+        yield from facts.offered(text, *about)
 
 
 def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:

@@ -208,14 +208,9 @@ def newest(connection: Connection, most: int) -> list[RequestRecord]:
     return _read(connection, "id >= ?", (*first,), Documents(connection))[::-1] if first else []
 
 
-def live(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
-    """Of these requests, given in order, what is in the live tables: bookings without those that have moved."""
-    return _read(connection, f"id IN ({sql_placeholders(ids)})", ids, of="live_")
-
-
-def charged(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
-    """Of these requests, given in order, what is there of them anywhere; without decisions."""
-    return _read(connection, f"id IN ({sql_placeholders(ids)})", ids)
+def some(connection: Connection, ids: Sequence[str], documents: Documents | None = None) -> list[RequestRecord]:
+    """Of these requests, given in order, what is there of them; their decisions where `documents` are given."""
+    return _read(connection, f"id IN ({sql_placeholders(ids)})", ids, documents)
 
 
 def _read(
@@ -224,18 +219,17 @@ def _read(
     values: Sequence[Value],
     documents: Documents | None = None,
     most: int | None = None,
-    of: str = "",
 ) -> list[RequestRecord]:
     """Requests of which the condition `which` holds, by id; the first of them, where there are more than `most`. Their
-    decisions where `documents` restore those of the past, or where all is `of` the live tables."""
+    decisions where `documents` restore those of the past."""
     limit = "" if most is None else f" LIMIT {most}"
-    requests = lines(connection.execute(_SQL["requests_where"].format(of, which, limit), values))
+    requests = lines(connection.execute(_SQL["requests_where"].format(which, limit), values))
     if not requests:
         return []
     span = (str(requests[0]["id"]), str(requests[-1]["id"]))
-    attempts = _by_request(lines(connection.execute(_SQL["attempts_between"].format(of), span)))
-    bookings = _by_request(lines(connection.execute(_SQL["bookings"], span))) if of else booked(connection, *span)
-    decisions = lines(connection.execute(_SQL["live_decisions"], span)) if of or documents else []
+    attempts = _by_request(lines(connection.execute(_SQL["attempts_between"], span)))
+    bookings = booked(connection, *span)
+    decisions = lines(connection.execute(_SQL["live_decisions"], span)) if documents else []
     for identifier, at, policy, *data in connection.execute(_SQL["past_decisions"], span) if documents else ():
         text = documents.restored(*data) if documents else ""
         decisions.append({"id": identifier, "decided_ms": at, "policy": policy, "document": text})

@@ -149,7 +149,7 @@ class BudgetHistory:
         charged beside the part. None: it was split off a moment ago, or the request is booked on another machine."""
         books, records = self._ledger, [record]
         if str(record.request["owner"]).startswith(BESIDE):
-            if self._local is None or not (records := rows.charged(self._local, [record.id])):
+            if self._local is None or not (records := rows.some(self._local, [record.id])):
                 return None
             books = self._local
         booked = {str(line["account"]) for line in records[0].bookings}

@@ -34,7 +34,7 @@ _COLUMNS = data(__file__, "columns.yaml")
 Column = tuple[str, bool, object, bool]
 LOCAL = {"journal", "migrate", "postgres", "sqlite"}
 """Modules and packages that speak to one database only."""
-PARTS = {"sums", "requests_where", "attempts_between", "newest", "offers_live", "offers_past", "say", "since", "add"}
+PARTS = {"sums", "requests_where", "newest", "offers_live", "offers_past", "since", "add"}
 PARTS |= {"bookings", "booking", "unmoved"}
 """Of statements, and none themselves."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")

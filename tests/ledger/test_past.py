@@ -7,7 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -126,15 +126,15 @@ def test_what_another_process_moved_and_dropped_meanwhile_counts_once(
 ) -> None:
     """It comes between this one's look at the live rows and its transaction."""
     fill(ledger, kept(range(30)))
-    whole, read = answers(ledger, WHOLE), rows.live
+    whole, read = answers(ledger, WHOLE), rows.some
 
-    def late(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
-        read_before = read(connection, ids)
+    def late(connection: Connection, *asked: Any) -> list[RequestRecord]:
+        read_before = read(connection, *asked)
         monkeypatch.undo()
         expire(ledger, LATER_MS, 0)
         return read_before
 
-    monkeypatch.setattr(rows, "live", late)
+    monkeypatch.setattr(rows, "some", late)
     move(ledger, LATER_MS)
     assert answers(ledger, WHOLE) == whole
     assert everything(ledger) == []
@@ -220,12 +220,12 @@ def test_what_is_written_twice_counts_once(ledger: Ledger) -> None:
 def test_a_booking_that_is_open_stays_until_it_is_settled(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets elsewhere may confirm long after the request was answered: here before the transaction of a process whose
     look came before another one moved it. The digest of the batch stands."""
-    one, read = next(one for one in kept(range(20)) if one.bookings and one.request["state"] == "settled"), rows.live
+    one, read = next(one for one in kept(range(20)) if one.bookings and one.request["state"] == "settled"), rows.some
     open_ = structs.replace(one, bookings=tuple({**line, "charged": None, "state": "held"} for line in one.bookings))
     fill(ledger, [open_])
 
-    def late(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
-        read_before = read(connection, ids)
+    def late(connection: Connection, *asked: Any) -> list[RequestRecord]:
+        read_before = read(connection, *asked)
         monkeypatch.undo()
         assert move(ledger, LATER_MS) == 1
         assert everything(ledger) == [open_]
@@ -233,7 +233,7 @@ def test_a_booking_that_is_open_stays_until_it_is_settled(ledger: Ledger, monkey
             writer.execute("UPDATE bookings SET charged = 7, state = 'settled' WHERE request_id = ?", (one.id,))
         return read_before
 
-    monkeypatch.setattr(rows, "live", late)
+    monkeypatch.setattr(rows, "some", late)
     move(ledger, LATER_MS)
     with ledger.reading() as connection:
         assert list(past.broken(connection)) == []
@@ -252,9 +252,8 @@ def test_several_at_once_move_and_sum_each_request_once(ledger: Ledger) -> None:
     with ThreadPoolExecutor(4) as crowd:
         list(crowd.map(work, range(4)))
     move(ledger, LATER_MS)
-    assert found(ledger, "SELECT COUNT(*) AS moved, MAX(position) AS last FROM past_requests") == [
-        {"moved": 300, "last": 300}
-    ]
+    moved = found(ledger, "SELECT COUNT(*) AS moved, MAX(position) AS last FROM past_requests")
+    assert moved == [{"moved": 300, "last": 300}]
     assert contents(ledger) == before
     assert found(ledger, LIVE) == []
 
@@ -285,14 +284,15 @@ class _Full:
 def test_a_failure_leaves_every_answer_and_the_next_run_goes_on(ledger: Ledger) -> None:
     days = [kept(range(day * 20, day * 20 + 20), over_ms=DAY_MS) for day in range(6)]
     fill(ledger, days.pop())
-    enough = _Full(ledger, 1_000_000)
+    enough: Any = _Full(ledger, 1_000_000)
     move(enough, LATER_MS)
     statements = 1_000_000 - enough.left
     for day, (made, share) in enumerate(zip(days, (0, 0.1, 0.2, 0.35, 0.5), strict=True)):
         fill(ledger, [at(one, one.started_ms + (day + 1) * DAY_MS) for one in made])
         before = contents(ledger, WHOLE[:3])
+        full: Any = _Full(ledger, int(statements * share))
         with pytest.raises(LedgerUnavailable):
-            move(_Full(ledger, int(statements * share)), LATER_MS + DAY_MS)
+            move(full, LATER_MS + DAY_MS)
         assert contents(ledger, WHOLE[:3]) == before
         move(ledger, LATER_MS + DAY_MS)
         assert contents(ledger, WHOLE[:3]) == before
