@@ -123,8 +123,7 @@ class FinishedAttempt(Struct, frozen=True):
     model_served: str
     reported: bool
     past_cap: bool
-    overran: bool
-    """Its request was charged more than it held."""
+    overrun: bool
     choices: int = 1
     cap: int = 0
     traits: bytes = b""
