@@ -109,7 +109,7 @@ def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[st
             cut=row.outcome != "ok" or cut,
         )
     )
-    if row.overran:
+    if row.overrun:
         learned.overrun(row.target)
     if target is not None:
         learned.measured.served(target, target.price(row.model_served))

@@ -126,8 +126,6 @@ class BudgetRoom:
         self._settled = asyncio.Event()
         self.reading = set[asyncio.Task[None]]()
         """Late answers of all requests."""
-        self.asked_ms = 0.0
-        """How long the store takes to hold more: the longest time lately, which halves with each answer."""
 
     def wake(self) -> None:
         """Something was settled here."""
@@ -173,7 +171,7 @@ class BudgetHold:
         request: Request,
         presence: ClientPresence | None = None,
     ) -> None:
-        self._store, self.learned, self.room, self._request = store, learned, room, request
+        self._store, self.learned, self._room, self._request = store, learned, room, request
         self.presence = presence or ClientPresence()
         self._bound = UNBOUND
         self._accounts: tuple[Account, ...] = ()
@@ -268,7 +266,7 @@ class BudgetHold:
         if refused.passing:
             if not (await self._knowing_what_is_lent(refused)).passing:
                 patience_ms = min(patience_ms, LENT_PATIENCE_MS)
-            outcome = await self.room.until_there_is(again, patience_ms)
+            outcome = await self._room.until_there_is(again, patience_ms)
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
             # There will be no room for the usual thinking: it is answered with less.
             return await self._reserve(structs.replace(ask, least=_least(steps)), now_ms())
@@ -351,10 +349,8 @@ class BudgetHold:
             wanted = held.plus(Amount(usd, thinking)).within(self._bound.caps).beyond(held)
             if not self._accounts or wanted == Amount():
                 return False
-            began = clock_ms()
             with suppress(StoreUnavailable):
                 self.reservation = await self._store.extend(self.reservation, self._accounts, wanted, now_ms())
-            self.room.asked_ms = max(clock_ms() - began, self.room.asked_ms / 2)
             return self.reservation.granted != held
 
     def set_aside(self, attempt: Attempt, verdicts: Sequence[Verdict] = ()) -> Attempt:
@@ -365,7 +361,7 @@ class BudgetHold:
     def read_on(self, late: Coroutine[Any, Any, Attempt]) -> None:
         """The provider of the last attempt writes on, and bills it: what it reports takes the place of the estimate, if
         it comes. Too many at once are not read on."""
-        estimate, reading = self.attempts[-1], self.room.reading
+        estimate, reading = self.attempts[-1], self._room.reading
 
         async def read() -> None:
             try:

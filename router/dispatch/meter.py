@@ -243,7 +243,7 @@ class Meter:
             self._came_ms = now + LATE * self._budget.learned.pace(self._candidate.target.id).first_ms
         self._gap_ms, self._looked_ms = max(self._gap_ms, now - self._looked_ms), now
         # Tokens may be written so long that the next look is the first to see.
-        unseen_ms = max(IN_FLIGHT_MS, LATE * self._gap_ms) + self._budget.room.asked_ms + max(0.0, now - self._came_ms)
+        unseen_ms = max(IN_FLIGHT_MS, LATE * self._gap_ms) + max(0.0, now - self._came_ms)
         uncounted = decoder.usage is None and (decoder.has_answer or self.paid_thoughts == ENDLESS)
         most = self._written + come - self._counted_size + max(self._part, self._pace * unseen_ms, self._largest)
         if uncounted and most < self._output:

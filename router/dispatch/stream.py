@@ -130,9 +130,8 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
 
 
 async def keep_paid(record: AttemptRecord, decoder: StreamDecoder, meter: Meter) -> None:
-    """Holds more where what is held may be used up before the next look; stops the stream where that can't be."""
+    """Holds more where what is held may be used up before the next look; stops the stream where that is not enough."""
     while meter.due(decoder, record.unread):
-        # What is not held now will hardly be there a moment later, in which more is written.
         if not await meter.extend(decoder) and meter.due(decoder, record.unread):
             # What came while this process was paused was written and is billed: a hold that others charged never grows.
             record.stopped = "" if record.recovered else STOPPED

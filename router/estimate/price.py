@@ -135,13 +135,7 @@ def _edges(window: PriceHours, at_ms: int, until_ms: int) -> Iterator[int]:
 UNLIMITED = 2**53
 """Output tokens that any sum pays for where output is free."""
 
-_CHARGED = {"output_reasoning": "reasoning"} | {
-    name: name
-    for name in (
-        *("cache_read", "cache_read_explicit", "cache_read_audio", "cache_write", "cache_write_1h", "cache_write_12h"),
-        *("input_audio", "input_image", "input_video", "output_audio", "output_image", "output_video"),
-    )
-}
+_CHARGED = {"output_reasoning": "reasoning"} | {name: name for name in KIN if name != "reasoning"}
 """Buckets that not every call has, and the rate of each."""
 _counts = attrgetter(*_CHARGED)
 _CACHED = {name: "input_audio" if name == "cache_read_audio" else "input" for name in _CHARGED if name[:6] == "cache_"}

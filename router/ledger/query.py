@@ -125,8 +125,7 @@ class FinishedAttempt(Struct, frozen=True):
     model_served: str
     reported: bool
     past_cap: bool
-    overran: bool
-    """Its request was charged more than it held."""
+    overrun: bool
     cap: int = 0
     shape: RequestProfile = RequestProfile()
     traits: bytes = b""

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
@@ -94,23 +93,21 @@ class TokenPrices(RatesOf[int], frozen=True, kw_only=True):
     output: int
 
 
-KIN: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "cache_read": ("input",),
-        "cache_read_explicit": ("cache_read", "input"),
-        "cache_read_audio": ("input_audio", "cache_read", "input"),
-        "cache_write": ("input",),
-        "cache_write_1h": ("cache_write", "input"),
-        "cache_write_12h": ("cache_write_1h", "cache_write", "input"),
-        "reasoning": ("output",),
-        "input_audio": ("input",),
-        "input_image": ("input",),
-        "input_video": ("input",),
-        "output_audio": ("output",),
-        "output_image": ("output",),
-        "output_video": ("output",),
-    }
-)
+KIN: Mapping[str, tuple[str, ...]] = {
+    "cache_read": ("input",),
+    "cache_read_explicit": ("cache_read", "input"),
+    "cache_read_audio": ("input_audio", "cache_read", "input"),
+    "cache_write": ("input",),
+    "cache_write_1h": ("cache_write", "input"),
+    "cache_write_12h": ("cache_write_1h", "cache_write", "input"),
+    "reasoning": ("output",),
+    "input_audio": ("input",),
+    "input_image": ("input",),
+    "input_video": ("input",),
+    "output_audio": ("output",),
+    "output_image": ("output",),
+    "output_video": ("output",),
+}
 """What a rate that is not stated is charged as: the first of these that is. Never free, never a discount."""
 
 
