@@ -157,8 +157,6 @@ class StatementRefused(Exception):
 ANSWER_S = 10.0
 """How long a statement may take; a server that hangs is left then."""
 _READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-
-
 COMMIT_S = 2.0
 """How long a transaction of the journal may take; a server that hangs is left then."""
 _BEGIN = (

@@ -3,7 +3,7 @@
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -68,22 +68,20 @@ def decided(
 ) -> Iterator[RequestRow]:
     """Requests of the stretch that began in the window, whose end is not included. Read inside one transaction."""
     documents = Documents(connection)
-    for *values, dictionary, document in _every(connection, stretch):
+    past = _paged(connection, _SQL["decided_past"], stretch.first, stretch.last, stretch.last)
+    live = () if stretch.last else _paged(connection, _SQL["decided_live"], "")
+    for _, *values, dictionary, document in chain(past, live):
         text = document if dictionary is None else documents.restored(dictionary, document)
         row = RequestRow._make((*values, text))
         if (since_ms is None or row.started_ms >= since_ms) and (until_ms is None or row.started_ms < until_ms):
             yield row
 
 
-def _every(connection: Connection, stretch: PositionRange) -> Iterator[list[Any]]:
-    beyond: int | str = stretch.first
-    while rows := connection.execute(_SQL["decided_past"], (beyond, stretch.last, stretch.last)).fetchall():
+def _paged(connection: Connection, statement: str, beyond: int | str, *values: int) -> Iterator[Sequence[Any]]:
+    """Rows of a statement that gives some of those whose first column is `beyond` a value, in its order."""
+    while rows := connection.execute(statement, (beyond, *values)).fetchall():
+        yield from rows
         beyond = rows[-1][0]
-        yield from (row[1:] for row in rows)
-    beyond = ""
-    while not stretch.last and (rows := connection.execute(_SQL["decided_live"], (beyond,)).fetchall()):
-        beyond = rows[-1][0]
-        yield from (row[1:] for row in rows)
 
 
 # Single look-ups by id. Each opens its own connection, so that it can run on any thread.
