@@ -45,7 +45,8 @@ STEEPEST_FADE = 0.61
 SMALLEST, SMALLEST_THOUGHT, LEAST_NEED = 10.0, 1.0, 0.001
 """Tokens, and need to think, that count beside those that were read: "hi" and "hello there" differ by little."""
 LITTLE_NEED = 0.1
-"""Where so much thinking is needed, an answer says half: some think a little, or nothing, whatever is asked."""
+"""Where so much thinking is needed, an answer says half: some think a little, whatever is asked. Where less is needed,
+none says nothing of how much is thought where more is."""
 ROWS: Mapping[str, int] = {ALL: 0, STATED: 1, UNREAD: 2, **{task: at for at, task in enumerate(Task, 3)}}
 """Of sums of lengths: all that were read, those whose requests say how long they are to be, of which no other says
 anything, all that were not read, and those of each task. Answers in all rows; of their visible tokens, of their
@@ -244,7 +245,7 @@ class LengthPool:
             lengths = VISIBLE.sums(read, visible)
             sums[:, 0] += share  # the weight, for all rows alike, so that they go on to add up
             sums[of_visible, VISIBLE.columns] += share * lengths
-            if thinking is not None:
+            if thinking is not None and (thinking or need >= LITTLE_NEED):
                 sums[rows, THINKING.columns] += share * need / (need + LITTLE_NEED) * THINKING.sums(need, thinking)
             credible = min(max(visible, usual / CREDIBLE - CREDIBLE_LEAST), usual * CREDIBLE)
             if template and credible != visible:

@@ -173,6 +173,9 @@ def test_of_a_wordy_target_more_is_expected_and_of_one_that_thinks_little_less_w
         assert found.thinking_tokens == pytest.approx(500 * thinking, rel=0.2)
     lively = Pupil().see(*[3_025] * 20, effort="high", thinking=3_000, read=20.0, need=0.016)
     assert estimate(place, asked, lively, reading=reading(600, 1.2)).thinking_tokens < 3.1 * 3_000
+    idle = Pupil().see(*[8] * 50, effort="high", thinking=0, read=8.0, need=0.016)
+    idle.see(*[5_800] * 12, effort="high", thinking=4_800, read=1_000.0, need=1.0)
+    assert estimate(place, asked, idle, reading=reading(1_000, 1.0)).output_tokens == pytest.approx(5_800, rel=0.2)
 
 
 def test_short_answers_say_little_of_long_ones_whoever_asked_for_them() -> None:
