@@ -434,11 +434,11 @@ class AttemptRecord:
         it was left or stopped; or those that its target usually writes in that time, if they are more. At most what is
         held for it pays for."""
         decoder, in_flight = self.decoder, 0.0 if self.meter is None else self.meter.in_flight()
+        counted = 0.0 if decoder is None else self._learned.most_tokens(self.step.target.id, decoder.text.sizes())
         if decoder is None or 2 * self._largest >= size:
-            most = max(self._unseen(FASTEST_MS), ceil(in_flight))
+            most = max(self._unseen(FASTEST_MS), ceil(counted + in_flight))
         else:
             since_first_ms = max(1, self._elapsed() - (self._first or 0))
-            counted = self._learned.most_tokens(self.step.target.id, decoder.text.sizes())
             dense = ceil(counted * size / max(1, decoder.output_chars))
             late = max(in_flight, dense * self._largest / size, dense * IN_FLIGHT_MS / since_first_ms)
             most = max(dense + ceil(late), self._usual(since_first_ms, inf))

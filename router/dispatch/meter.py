@@ -221,7 +221,7 @@ class Meter:
         """Bytes that came, that were counted, and of the largest part among those that were not."""
         self._came_ms = self._began_ms = self._looked_ms = inf
         """When the last part came, or the first is late; when the first came, and when that was looked at."""
-        self._gap_ms: float = IN_FLIGHT_MS if fit.doubted else 0
+        self._gap_ms: float = IN_FLIGHT_MS if fit.doubted and self._part else 0
         """The longest time between two looks, as of a busy loop or a slow client; feared where a cap is doubted."""
         self._measure()
 
