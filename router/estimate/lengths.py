@@ -45,7 +45,7 @@ STEEPEST_FADE = 0.61
 SMALLEST, SMALLEST_THOUGHT, LEAST_NEED = 10.0, 1.0, 0.001
 """Tokens, and need to think, that count beside those that were read: "hi" and "hello there" differ by little."""
 LITTLE_NEED = 0.1
-"""Where so much thinking is needed, an answer says half of how much is thought; where less is, one without says none."""
+"""Where so much thinking is needed, an answer says half of how much is thought; where less is, none says nothing"""
 ROWS: Mapping[str, int] = {ALL: 0, STATED: 1, UNREAD: 2, **{task: at for at, task in enumerate(Task, 3)}}
 """Of sums of lengths: all that were read, those whose requests say how long they are to be, of which no other says
 anything, all that were not read, and those of each task. Answers in all rows; of their visible tokens, of their
