@@ -62,7 +62,10 @@ def work(post: WorkerConfig) -> None:
         settings = settings_of(os.environ, policy=Path(post.policy), host=post.host)
         _prepare(f"%(name)s worker {post.number}", settings.json_log)
         uvloop.run(_work(post, settings))
-    except (ConfigError, *_REASONS) as error:
+    except ConfigError as error:
+        _log.error("%s", error)
+        sys.exit(os.EX_CONFIG)  # the first process has read it: this is an edit, and may be mended
+    except _REASONS as error:
         sys.exit(f"lowpass worker {post.number}: {error}")
 
 

@@ -195,8 +195,7 @@ class TargetStats:
         self._waiting: list[tuple[AttemptSample, int]] = []
         """What is to be learned from, and the widest kind of work that it is new for."""
         self._recalled: dict[str, dict[Hashable, Any]] = {}
-        self._news = False
-        self._count = Counter[str]()
+        self._count, self._news = Counter[str](), False
         self.caches = Caches()
         self.measured = Measured()
         """What local engines cost."""
@@ -226,8 +225,7 @@ class TargetStats:
             self._recalled.pop(seen.target, None)
 
     def rest(self) -> None:
-        """Called at times: once no answers come any more, all is worked out again, so that all processes know the
-        same."""
+        """Called at times: once no answers come any more, all is worked out again, so that all processes agree."""
         self.learn()
         if not self._news:
             self._recalled.clear()

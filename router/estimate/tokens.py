@@ -90,11 +90,8 @@ def p90(target: Target, effort: str, learned: TargetStats, task: Work | None) ->
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
     prior = card(target.model.thinking, effort)  # of such a target no easy request says that it never thinks
-    return learned.recall(
-        target.id,
-        (effort, task, prior),
-        lambda: max(learned.kind(target.id, effort, task).thinking(P90, prior), min(prior, 1)),
-    )
+    key, least, kind = (effort, task, prior), min(prior, 1), learned.kind
+    return learned.recall(target.id, key, lambda: max(kind(target.id, effort, task).thinking(P90, prior), least))
 
 
 @lru_cache

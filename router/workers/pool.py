@@ -140,7 +140,7 @@ class WorkerSlot:
             if self._ending.is_set():
                 return
             killed += status < 0
-            if not self.opened.done() and (status >= 0 or killed == MOST_KILLED):
+            if not self.opened.done() and ((status >= 0 and status != os.EX_CONFIG) or killed == MOST_KILLED):
                 return self.opened.set_result(reason)
             pause_s = _FIRST_PAUSE_S if served_s >= STEADY_S else pause_s
             _log.error("worker %d ended: %s; another starts in %.1f s", self.number, reason, pause_s)

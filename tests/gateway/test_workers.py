@@ -239,6 +239,9 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(tmp_path: Path
         started = pool.submit(gateway.start)
         victim = until(lambda: next(iter(starting(gateway)), 0))
         os.kill(victim, signal.SIGKILL)
+        gateway.write_policy("{")  # the one before stays in force, and workers start once it is mended
+        until(lambda: f"exit status {os.EX_CONFIG}; another starts" in gateway.log.read_text())
+        gateway.write_policy(policy(upstream.url))
         started.result()
     try:
         assert gateway.chat("auto").status == 200
