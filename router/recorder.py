@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.classify import difficulty
 from router.config.policy import Config, Route
@@ -40,11 +40,12 @@ from router.types.attempt import (
 )
 from router.types.clock import now_ms
 from router.types.decision import Decision
-from router.types.request import MEDIA, USUAL_READ, Caller, Reading, Request, TokensRead
+from router.types.request import MEDIA, TRAITS, USUAL_READ, Caller, Reading, Request, TokensRead
 from router.types.target import ClassRule, Target, Task
 
 MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
 """Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
+UNREAD_STRATEGIES = ("ordered", "pinned", "weighted")
 LEARNED_FROM = 4_096
 """Attempts of the ledger that a new process learns from: tens of milliseconds."""
 LEARNED_AT_ONCE = 256
@@ -82,33 +83,33 @@ def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> tuple[TargetS
 
 
 def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[str, Target]) -> None:
-    """What this process, or another one, has learned from the attempt when it ended."""
+    """What this process, or another one, has learned from the attempt when it ended, and when its text was read."""
     asked = request_of(row.shape, id=row.request_id, endpoint="chat", model="", stream=False, session="", tags=())
     target, sized = targets.get(row.target), row.reported and row.shape.bytes > 0 and not asked.script.endswith(MEDIA)
-    read = TokensRead(0.0, 0.0)  # while that is not known any more
-    with suppress(ValueError):
-        read = Reading.unpack(row.traits).tokens
+    is_read, unread = len(row.traits) == TRAITS, row.strategy in UNREAD_STRATEGIES
+    read = Reading.unpack(row.traits).tokens if is_read else TokensRead(0.0, 0.0)  # not known any more
     output, cut = row.visible + (row.reasoning or 0) + row.audio, row.finish_reason == "length"
-    learned.observe(
-        AttemptSample(
-            target=row.target,
-            effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
-            task=Task(row.task),
-            template=row.template,
-            read=read,
-            script=asked.script,
-            output=output // asked.choices if row.reported else None,
-            thinking=None if row.reasoning is None else row.reasoning // asked.choices,
-            input=row.input if sized and target else None,
-            expected_input=asked.rough_tokens + template(target) if sized and target else 0,
-            past_cap=output // asked.choices if row.past_cap else 0,
-            kept_cap=cut and not row.past_cap and output == row.cap * asked.choices,
-            first_ms=row.first_ms,
-            total_ms=row.total_ms,
-            ended_ms=row.started_ms + row.total_ms,
-            cut=row.outcome != "ok" or cut,
-        )
+    sample = AttemptSample(
+        target=row.target,
+        effort="none" if row.thinking == "off" else row.thinking.partition("effort=")[2],
+        task=Task(row.task),
+        template=row.template,
+        read=read,
+        script=asked.script,
+        output=output // asked.choices if row.reported else None,
+        thinking=None if row.reasoning is None else row.reasoning // asked.choices,
+        input=row.input if sized and target else None,
+        expected_input=asked.rough_tokens + template(target) if sized and target else 0,
+        past_cap=output // asked.choices if row.past_cap else 0,
+        kept_cap=cut and not row.past_cap and output == row.cap * asked.choices,
+        first_ms=row.first_ms,
+        total_ms=row.total_ms,
+        ended_ms=row.started_ms + row.total_ms,
+        cut=row.outcome != "ok" or cut,
     )
+    learned.observe(structs.replace(sample, task=None, read=USUAL_READ) if unread else sample)
+    if unread and is_read:
+        learned.reread(sample)
     if row.overrun:
         learned.overrun(row.target)
     if target is not None:

@@ -126,8 +126,9 @@ class FinishedAttempt(Struct, frozen=True):
     overrun: bool
     cap: int = 0
     shape: RequestProfile = RequestProfile()
+    strategy: str = ""
     traits: bytes = b""
-    """Of the newest: the cap on a choice's output, as decided, the request's shape, and what was read of it, packed."""
+    """Of the newest: a choice's cap, the request's shape and the route's strategy, as decided; what was read, packed"""
 
 
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
@@ -190,7 +191,7 @@ def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[
             known = outcomes.decided.decode(document(connection, attempt.request_id) or b"{}")
             cap = next((row.max_output for row in known.considered if row.target == attempt.target), 0)
             traits = b64decode(known.classification.traits)
-            attempts[at] = structs.replace(attempt, traits=traits, shape=known.shape, cap=cap)
+            attempts[at] = structs.replace(attempt, traits=traits, shape=known.shape, cap=cap, strategy=known.strategy)
     return attempts[::-1]
 
 
