@@ -255,13 +255,13 @@ def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
     """What the choice was bound by."""
     stakes, out = decision.stakes, {row.why for row in decision.weighed}
     clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
+    likelier = [row for row in decision.weighed if row.why == "dearer" and row.p > chosen.p]
+    if clauses and likelier and chosen.p < 0.5:
+        clauses[0] += ", too little to pay for a likelier one"
     if "below_floor" in out and (floor := stakes.min_pass_rate) is not None:
         below = [row.target for row in decision.weighed if row.why == "below_floor"]
-        words = (
-            "no other is surely above"
-            if len(below) + 1 >= len(decision.weighed)
-            else f"{', '.join(below)} may be below"
-        )
+        others = len(below) + 1 < len(decision.weighed)
+        words = f"{', '.join(below)} may be below" if others else "no other is surely above"
         words = "none is surely above" if chosen.why == "nearest" or chosen.p < floor else words
         clauses.append(f"{words} the floor of {_rate(floor)}")
     clauses += [

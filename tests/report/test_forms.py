@@ -231,6 +231,7 @@ NAME = "anthropic/claude-haiku-4-5/us-east1"
 WEIGHED = Weighed(NAME, 0.85, 0.21, 17_701_775, 3_994_607, 36_946_620, 799, 73_081, 55_858_370, "chosen")
 CHEAPER = structs.replace(WEIGHED, target="local", p=0.5, cost_nano=5_000_000, why="dearer")
 DEARER = structs.replace(WEIGHED, target="best", p=0.95, cost_nano=53_000_000, why="not_evident")
+UNLIKELY = structs.replace(WEIGHED, p=0.3)
 SEEN = partial(StoredClassification, data_class="internal", classes=("internal",), causes=(), task=Task.MATHS)
 EXAMINED = PlacedExplanation(
     id="r",
@@ -272,11 +273,9 @@ def test_a_decision_tells_what_is_at_stake_and_what_was_expected() -> None:
         ({"weighed": (WEIGHED, structs.replace(CHEAPER, p=WEIGHED.p - 0.0004))}, "save $0.013 and pass as often"),
         ({"weighed": (WEIGHED, structs.replace(CHEAPER, why="degraded"))}, "local was slow or failing"),
         ({"weighed": (WEIGHED, DEARER)}, "best would cost 3 times as much for +.10, which is not sure enough to leave"),
+        ({"weighed": (UNLIKELY, structs.replace(DEARER, why="dearer"))}, "too little to pay for a likelier one; best"),
         ({"weighed": (), "strategy": "ordered"}, f"{NAME}: the first in the route's order that may serve it"),
-        (
-            {"chosen": None, "dropped": (Dropped("t", "region", "not in the EU"),)},
-            "no target may serve it: t (not in the",
-        ),
+        ({"chosen": None, "dropped": (Dropped("t", "region", "not in the EU"),)}, "no target may serve it: t (not in"),
     ],
 )
 def test_a_decision_tells_in_a_sentence_why(changed: dict[str, Any], words: str) -> None:
