@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.routing.by_difficulty import TargetShares, by_difficulty, draw_by_difficulty
 from router.classify import difficulty
 from router.classify.asked import asked
 from router.config.load import load_policy
@@ -63,6 +64,7 @@ class Report(msgspec.Struct, frozen=True):
     targets: tuple[str, ...]
     prices: tuple[float, ...]
     choices: tuple[tuple[int, ...], ...]
+    by_difficulty: tuple[TargetShares, ...]
     dependent: float
     inverted: float
     inverted_at_any_cost: float
@@ -71,7 +73,7 @@ class Report(msgspec.Struct, frozen=True):
     what would be saved if no easier request of a task ever went to a dearer target than a harder one."""
 
 
-def measure(plot: Path | None = None) -> Report:
+def measure() -> Report:
     anchors, targets = load("test"), four_targets()
     forecaster = Forecaster(targets, TargetStats(), PassRateModel(targets))
     values, read, forecasts = [], [], []
@@ -93,8 +95,6 @@ def measure(plot: Path | None = None) -> Report:
     for anchor, task in zip(anchors, of_task, strict=True):
         shapes[anchor.shape].append(anchor.task == task)
         taken[anchor.task][task] += 1
-    if plot is not None:
-        draw(plot, hard, chosen, [target.id for target in targets])
     return Report(
         requests=len(anchors),
         reading=metrics(np.array(values), anchors),
@@ -104,6 +104,9 @@ def measure(plot: Path | None = None) -> Report:
         targets=tuple(target.id for target in targets),
         prices=PRICES,
         choices=tuple(tuple(map(int, row)) for row in counts),
+        by_difficulty=by_difficulty(
+            hard.astype(float), dict(zip(PRICES, chosen, strict=True)), [target.id for target in targets]
+        ),
         dependent=float(np.mean(1 - counts.max(axis=1) / len(anchors))),
         inverted=_inverted(chosen, read, forecasts, NEAR),
         inverted_at_any_cost=_inverted(chosen, read, forecasts, np.inf),
@@ -179,23 +182,16 @@ def four_targets() -> tuple[Target, ...]:
         return tuple(load_policy(path).targets.values())
 
 
-def draw(path: Path, hard: NDArray[np.float32], chosen: Choices, names: Sequence[str]) -> None:
-    """A PNG: where the choice changes with difficulty. A panel for each target: its share by difficulty and price."""
+def draw(path: Path, report: Report) -> None:
+    """A PNG: where the choice changes with difficulty, at each price of a failure."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    edges = np.quantile(hard, np.linspace(0, 1, 13))
-    part = np.clip(np.searchsorted(edges, hard, side="right") - 1, 0, 11)
-    figure, panels = pyplot.subplots(1, len(names), figsize=(15, 4.5), layout="constrained", sharey=True)
-    for at, (axes, name) in enumerate(zip(panels, names, strict=True)):
-        share = [[(chosen[row][part == column] == at).mean() for column in range(12)] for row in range(len(PRICES))]
-        axes.imshow(share, origin="lower", aspect="auto", cmap="Blues", vmin=0, vmax=1)
-        axes.set(title=name, xlabel="tier read")
-        axes.set_xticks(range(0, 12, 3), [f"{(edges[at] + edges[at + 1]) / 2:.1f}" for at in range(0, 12, 3)])
-    panels[0].set_yticks(range(len(PRICES)), [f"${price:g}" for price in PRICES])
-    panels[0].set_ylabel("price of a failure")
+    figure, panels = pyplot.subplots(2, len(PRICES) // 2, figsize=(15, 6), layout="constrained")
+    draw_by_difficulty(panels.flat, report.by_difficulty)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle("Which target an everyday request goes to, from priors alone")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
@@ -213,9 +209,12 @@ def render(report: Report) -> str:
     lines += ["", f"| task, taken for … | {' | '.join(report.taken)} |", f"|---|{'--:|' * len(report.taken)}"]
     for task, counts in report.taken.items():
         lines.append(f"| {task} | {' | '.join(str(counts.get(other, 0)) for other in report.taken)} |")
-    lines += ["", f"| price of a failure | {' | '.join(report.targets)} |", f"|---|{'--:|' * len(report.targets)}"]
+    lines += ["", "Where requests go: how many, and the share of them from the easiest to the hardest.", ""]
+    lines += [f"| price of a failure | {' | '.join(report.targets)} |", f"|---|{'--:|' * len(report.targets)}"]
+    bars = {(row.at, row.target): row.bars for row in report.by_difficulty}
     for price, row in zip(report.prices, report.choices, strict=True):
-        lines.append(f"| ${price:g} | {' | '.join(map(str, row))} |")
+        cells = [f"{count} {bars.get((price, name), '')}" for name, count in zip(report.targets, row, strict=True)]
+        lines.append(f"| ${price:g} | {' | '.join(cells)} |")
     lines += ["", f"Choices that depend on the request: {report.dependent:.1%}."]
     lines.append(
         f"Pairs of one task whose easier request goes to a dearer target: {report.inverted:.1%} of those that cost "
@@ -233,7 +232,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.add_argument("--plot", type=Path, help="write a PNG of where choices change with difficulty")
     options = parser.parse_args()
-    report = measure(options.plot)
+    report = measure()
+    if options.plot:
+        draw(options.plot, report)
     print(msgspec.json.encode(report).decode() if options.json else render(report))
 
 

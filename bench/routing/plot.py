@@ -1,4 +1,5 @@
-"""Cost against accuracy as a picture: single models, random mixing, label lookup, the router, the oracle."""
+"""A picture: cost against accuracy of single models, random mixing, label lookup, the router and the oracle; below it,
+which target prompts go to, by difficulty."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.routing import metrics
+from bench.routing.by_difficulty import TargetShares, draw_by_difficulty
 from bench.routing.data import Data
 from bench.routing.metrics import Floats
 from bench.routing.predicted import PRICES, Said, Tested
@@ -44,16 +46,19 @@ def check_plot(path: Path, data: Data) -> None:
         wrong(path, "can't be written: its folder does not exist", "make it first, or give another --plot")
 
 
-def draw_plot(path: Path, data: Data, tested: Tested) -> None:
+def draw_plot(path: Path, data: Data, tested: Tested, shares: Sequence[TargetShares]) -> None:
     """Writes a PNG. Raises BadData where the file can't be written."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(12, 7.5), layout="constrained")
+    prices: list[Any] = list(dict.fromkeys(row.at for row in shares))
+    figure = pyplot.figure(figsize=(12, 10), layout="constrained")
+    places = figure.subplot_mosaic([["curves"] * len(prices), prices], height_ratios=(3, 1))
     try:
-        _draw(figure, axes, data, tested)
+        draw_by_difficulty([places[price] for price in prices], shares)
+        _draw(figure, places["curves"], data, tested)
         figure.savefig(path, dpi=150, format="png")
     except OSError as error:
         raise BadData(f"{path}: can't be written ({error.strerror}); give another --plot") from None

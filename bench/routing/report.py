@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from bench.routing.by_difficulty import TargetShares
 from bench.routing.figures import Figure, Goal
 
 
@@ -41,6 +42,7 @@ class Report(Struct, frozen=True):
     singles: tuple[Single, ...] = ()
     best: dict[str, str] = {}
     folds: tuple[FoldReport, ...] = ()
+    by_difficulty: tuple[TargetShares, ...] = ()
     seconds: float = 0.0
 
     @property
@@ -70,6 +72,8 @@ _PRICED = (
 """What is printed by price, where there is all that; the rest is in the JSON."""
 WORST = 12
 """Folds that are printed; all are in the JSON."""
+LEAST = 0.05
+"""Of a part of the prompts, so large a share goes to a target that is printed."""
 
 
 def render(report: Report) -> str:
@@ -82,7 +86,10 @@ def render(report: Report) -> str:
         f" {report.seconds:.0f} s. {len(goals) - len(report.failed)} of {len(goals)} goals reached."
     )
     notes = "\n".join(f"- {note}" for note in report.notes)
-    parts = (head, notes, _whole(report.figures), _prices(report), _singles(report.singles), _folds(report.folds))
+    parts = (
+        *(head, notes, _whole(report.figures), _prices(report), _singles(report.singles), _folds(report.folds)),
+        _by_difficulty(report.by_difficulty),
+    )
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -133,6 +140,15 @@ def _folds(folds: Sequence[FoldReport]) -> str:
     head = ("", "prompts", *(name if at is None else f"{name} at {at:g}" for name, at in names), "harmed")
     title = "Folds" if len(ranked) == len(folds) else f"Folds, the worst {len(ranked)} of {len(folds)}"
     return _table(title, head, rows)
+
+
+def _by_difficulty(rows: Sequence[TargetShares]) -> str:
+    """A bar for each part of the prompts; targets to which hardly any part of them goes are in the JSON only."""
+    title = (
+        "Where the choice changes with difficulty: what share goes to a target, from the easiest prompts to the hardest"
+    )
+    shown = [row for row in rows if max(row.shares) >= LEAST]
+    return _table(title, ("a failure costs, USD", "target", "share"), [(f"{r.at:g}", r.target, r.bars) for r in shown])
 
 
 def _worst(fold: FoldReport) -> float:

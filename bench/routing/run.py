@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
+from bench.routing.by_difficulty import by_difficulty
 from bench.routing.data import Data, load
 from bench.routing.figures import GOALS
 from bench.routing.folds import Fold, grouping, held_out, kfold
-from bench.routing.metrics import best_single, singles
+from bench.routing.metrics import Floats, Ints, best_single, singles
 from bench.routing.plot import check_plot, draw_plot
 from bench.routing.predicted import PRICES, Estimator, Fit, Tested, carry_out
 from bench.routing.report import FoldReport, Report, Single, render
 from bench.routing.score import Score, learned, of_fold, with_verifier
 from bench.routing.tables import BadData, wrong
+from router.classify.difficulty import load as load_reader
+from router.classify.difficulty import of_text
 
 __all__ = ["PROTOCOLS", "BadData", "Options", "measure", "render"]
 
@@ -88,10 +92,21 @@ def _folded(data: Data, options: Options, fit: Fit) -> Report:
         singles=_singles(data, tested),
         best={f"{price:g}": data.targets[best_single(tested.truth, price)] for price in PRICES},
         folds=tuple(_fold_reports(folds, tested, options, data.priced, out)),
+        by_difficulty=by_difficulty(_difficulty(data, tested.prompts), tested.router.choices, data.targets),
     )
     if options.plot:
-        draw_plot(options.plot, data, tested)
+        draw_plot(options.plot, data, tested, report.by_difficulty)
     return report
+
+
+def _difficulty(data: Data, prompts: Ints) -> Floats:
+    """[m], in logits, as the gateway's reader reads them."""
+    shown = data.seen(prompts)
+    texts = shown["prompt"].to_pylist()
+    functions = shown["functions"].to_pylist() if "functions" in shown.column_names else [""] * len(texts)
+    return np.array(
+        [load_reader().reading(of_text(*row), None).difficulty for row in zip(texts, functions, strict=True)]
+    )
 
 
 def _online(data: Data, options: Options) -> Report:
