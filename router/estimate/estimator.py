@@ -112,9 +112,9 @@ class Estimator:
     ) -> None:
         """Learn from outcomes of `target`: one each for a prompt id, several ids, or a table of prompts.
 
-        Ids are those of prompts in the fit or in a prediction. NaN: unknown. Counted in `ignored` and not learned from:
-        unknown ids, a second outcome of the same id and target, outcomes without score and cost. Raises ValueError for
-        an unknown target, scores outside 0 … 1, costs that are negative or infinite, and numbers that don't match.
+        Ids are those of prompts in the fit or in a prediction. NaN: unknown. Counted in `ignored`: unknown ids, second
+        outcomes of the same id and target, and those without a score, of which only a cost is learned. Raises
+        ValueError for unknown targets, scores outside 0 … 1, negative or infinite costs, and numbers that don't match.
         """
         if target not in self.targets:
             raise ValueError(f"target {target!r} is not in this estimator; fit it with rows of that target")
@@ -130,6 +130,7 @@ class Estimator:
             elif math.isnan(right) and math.isnan(cost):
                 self._ignored["updates_without_outcome"] += 1
             else:
+                self._ignored["updates_without_score"] += math.isnan(right)
                 self._learned.add((name, target))
                 self._learn(self._prompts[name], self.targets.index(target), right, cost)
         self._settle()

@@ -100,8 +100,6 @@ def to_worker(channel: socket.socket) -> Iterator[ToWorker]:
 
 START_LIMIT_S = 60.0
 """A worker that does not serve by then is killed."""
-MOST_KILLED = 5
-"""Times that the first worker may be killed while it starts, by the kernel or a person, before the gateway gives up."""
 STEADY_S = 60.0
 """After serving this long, the next replacement is prompt again."""
 COUNT_LIMIT_S = 1.0
@@ -134,13 +132,13 @@ class WorkerSlot:
         return together([self._before, self._last])
 
     async def keep_filled(self) -> None:
-        pause_s, killed = _FIRST_PAUSE_S, 0
+        pause_s = _FIRST_PAUSE_S
         while not self._ending.is_set():
             status, reason, served_s = await self._live()
             if self._ending.is_set():
                 return
-            killed += status < 0
-            if not self.opened.done() and ((status >= 0 and status != os.EX_CONFIG) or killed == MOST_KILLED):
+            # One that is killed while it starts, by the kernel or a person, says nothing about the next.
+            if not self.opened.done() and status >= 0 and status != os.EX_CONFIG:
                 return self.opened.set_result(reason)
             pause_s = _FIRST_PAUSE_S if served_s >= STEADY_S else pause_s
             _log.error("worker %d ended: %s; another starts in %.1f s", self.number, reason, pause_s)

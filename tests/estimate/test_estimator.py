@@ -53,7 +53,7 @@ def test_learns_which_is_right_on_what_and_chooses_by_the_price_of_a_failure(fit
     assert ((guess.cost_p10 < guess.cost_usd) & (guess.cost_usd < guess.cost_p90)).all()
     assert ((guess.p_sd > 0) & (guess.p_sd < 0.3)).all()
     assert [guess.choose(price).tolist() for price in (0.05, 50.0)] == [["coder", "counter"], ["dear", "dear"]]
-    for price in (-1.0, float("nan"), float("inf")):
+    for price in (-1.0, np.nan, float("inf")):
         with pytest.raises(ValueError, match="failure_cost_usd"):
             guess.choose(price)
     mislabelled = [prompt | {"benchmark": "sums", "category": "x"} for prompt in NEW]
@@ -93,11 +93,11 @@ def test_outcomes_move_the_estimate_and_narrow_it_and_those_that_teach_nothing_a
     assert (after.p[:, 0] < before.p[:, 0] - 0.05).all()
     assert (after.cost_usd[:, 0] > 2 * before.cost_usd[:, 0]).all()
     assert np.abs(after.p - before.p)[:, 2].max() < np.abs(after.p - before.p)[:, 0].max() / 4
-    for prompt, score in (("q1", 1.0), ("nobody", 1.0), ("q500", float("nan"))):
-        learner.update(prompt, "coder", score)
+    for prompt, score, cost in (("q1", 1, 1), ("nobody", 1, 1), ("q500", np.nan, np.nan), ("q501", np.nan, 1)):
+        learner.update(prompt, "coder", score, cost)
     np.testing.assert_array_equal(learner.predict(NEW).p, after.p)
-    reasons = ("updates_repeated", "updates_of_unknown_prompts", "updates_without_outcome")
-    assert learner.ignored == dict.fromkeys(reasons, 1)
+    reasons = ("repeated", "of_unknown_prompts", "without_outcome", "without_score")
+    assert learner.ignored == {f"updates_{reason}": 1 for reason in reasons}
 
 
 @each_row(
@@ -125,7 +125,7 @@ ONE = [{"prompt_id": "a", "prompt": "Hello"}]
         ([{"prompt": "Hello"}], [], "'prompt_id'"),
         (ONE, [{"prompt_id": "a", "model": "m"}], "'score'"),
         (ONE, [{"prompt_id": "a", "score": 1.0}], "'model'"),
-        *((ONE, [row("a", "m", score)], "'score'") for score in (float("nan"), 7.0, "good")),
+        *((ONE, [row("a", "m", score)], "'score'") for score in (np.nan, 7.0, "good")),
         *((ONE, [row("a", "m", 1.0, cost)], "'cost_usd'") for cost in (float("inf"), -1.0)),
         (ONE, [row("b", "m", 1.0)], "nothing can be fitted"),
         ([*ONE, {"prompt_id": "a", "prompt": "Bye"}], [], "'prompt_id'"),
@@ -142,7 +142,7 @@ def test_tables_that_cannot_be_fitted_say_where(prompts: Any, rows: Any, message
 
 def test_what_is_not_used_is_counted_and_targets_come_in_the_order_that_is_asked_for(tables: Tables) -> None:
     prompts, rows = tables
-    odd = [rows[0], row("q1", "coder", None, None), row("nobody", "coder", 1.0), row("q1", "silent", float("nan"))]
+    odd = [rows[0], row("q1", "coder", None, None), row("nobody", "coder", 1), row("q1", "silent", np.nan)]
     made = fit([*prompts, prompts[0], {"prompt_id": "empty", "prompt": ""}], [*rows, *odd])
     assert made.targets == ("coder", "counter", "dear")
     once = ("prompts_repeated", "prompts_without_text", "rows_of_unknown_prompts", "rows_of_other_targets")
