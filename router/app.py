@@ -224,7 +224,7 @@ class GatewayProcess:
     def _open_door(self) -> None:
         """Webhooks stand under the policy in force; a request goes under the one that it was decided by."""
         rules = self._pipeline.rules
-        self._egress.adopt(rules.screen.guard, frozenset(one.webhook for one in rules.config.budgets if one.webhook))
+        self._egress.adopt(rules.screen.guard, frozenset(row.webhook for row in rules.config.budgets if row.webhook))
 
     def _rest(self) -> App:
         """Imported here: FastAPI, the reports and the dashboard take as long to import as all the rest."""

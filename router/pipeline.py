@@ -109,9 +109,9 @@ class Pipeline:
         if exact is None:
             return estimate.input_tokens
         if exact.least == exact.most and learned.margin(step.target.id) == 1:  # else it would seem to have kept it
-            seen = AttemptSample(target=step.target.id, task=None, script=estimate.script, input=exact.tokens,
+            sample = AttemptSample(target=step.target.id, task=None, script=estimate.script, input=exact.tokens,
                         expected_input=estimate.input_rough)  # fmt: skip
-            learned.observe(seen)
+            learned.observe(sample)
         return exact.tokens
 
     async def serve(
@@ -237,10 +237,10 @@ class Pipeline:
             if near and await self._count(near, decision, gate, rules, counts):
                 continue  # it is decided by the exact length of its prompt
             if not tried and not settlement.internal:
-                asked = breaker.check(request, caller, gate.now_ms)
-                if isinstance(asked, Tripped):
-                    raise await settlement.turn_away(decision, loop_detected(asked), gate.now_ms)
-                settlement.watched = asked
+                watched = breaker.check(request, caller, gate.now_ms)
+                if isinstance(watched, Tripped):
+                    raise await settlement.turn_away(decision, loop_detected(watched), gate.now_ms)
+                settlement.watched = watched
             tried.add(decision.plan.route)
             if not decision.plan.steps:
                 refusal = _unserved(request, decision, self.health)

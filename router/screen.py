@@ -63,13 +63,13 @@ class Screen:
         self.ranks = sensitivity.ranks()
         self._default = Cause(sensitivity.default, "default")
         detectors = sensitivity.detectors
-        self._second = next((one for one in detectors if isinstance(one, SecondOpinion)), None)
+        self._second = next((detector for detector in detectors if isinstance(detector, SecondOpinion)), None)
         self._asked = targets.get(self._second.target) if self._second else None
         self._called = words(detectors) if self._second else {}
         self.classifier = Classifier(detectors, self.ranks, doubts=self._second is not None)
         self.guard = ClassGuard(sensitivity.classes, self.classifier.scan)
         self._redactable = {name for name, row in sensitivity.classes.items() if row.redact is not Redact.NEVER}
-        self._names = [one for one in sensitivity.detectors if isinstance(one, NamesDetector)]
+        self._names = [detector for detector in sensitivity.detectors if isinstance(detector, NamesDetector)]
 
     @property
     def deep(self) -> bool:
@@ -134,17 +134,17 @@ class Screen:
         return screened
 
     async def _denied(
-        self, request: Request, seen: Classification, opinions: SecondOpinions | None
+        self, request: Request, known: Classification, opinions: SecondOpinions | None
     ) -> Set[DoubtfulValue]:
         """Nothing, where there is no target to ask."""
         second, target = self._second, self._asked
         if second is None or target is None or opinions is None:
             return _NOTHING
-        questions = second.questions(seen.possible, request.passages)
+        questions = second.questions(known.possible, request.passages)
         if not questions:
             return _NOTHING
         called, limit = self._called, second.timeout_ms
-        return await opinions.denied(SideCall(target, self.guard, seen.classes, questions, called, limit, request.id))
+        return await opinions.denied(SideCall(target, self.guard, known.classes, questions, called, limit, request.id))
 
     def alone(
         self,
@@ -157,21 +157,21 @@ class Screen:
         """Without asking anybody. Pure. `read`: what the deep tier has found; `denied`: what was said no to."""
         floor = self._floor(request, caller, before, read)
         past = self._remembered(before.found) if before.found else ()
-        seen = self.classifier.classify(request, (*floor, *past), read or (), denied)
-        names = seen.classes & self._redactable
+        known = self.classifier.classify(request, (*floor, *past), read or (), denied)
+        names = known.classes & self._redactable
         if not names:
-            return Screened(seen)
+            return Screened(known)
         left = [finding for finding in read or () if finding.data_class not in names or not finding.exact]
         # Health is seen beside a person only: it must not be lost with the person where it may not be redacted away.
-        stays = [Cause(name, "kept") for name in sorted(seen.classes - names)]
+        stays = [Cause(name, "kept") for name in sorted(known.classes - names)]
         stays += [Cause(self._sensitivity.redacted_to(name), "redacted") for name in sorted(names)]
         floor = (*floor, *self._remembered(before.found - names), *stays)
         # The same key in every turn of a session; without one, in this request only.
         scope = session_key(caller.id, request.limits.session) if request.limits.session else request.id
         key = hmac.digest(self._secret, scope.encode(), hashlib.sha256)
         # Looked at again as it then is: what could not be replaced keeps its class.
-        bare, values = redact(request, [finding for finding in seen.findings if finding.data_class in names], key)
-        return Screened(seen, Redacted(bare, self.classifier.classes(bare, floor, left, denied), values))
+        bare, values = redact(request, [finding for finding in known.findings if finding.data_class in names], key)
+        return Screened(known, Redacted(bare, self.classifier.classes(bare, floor, left, denied), values))
 
     def _floor(
         self, request: Request, caller: Caller, before: SessionClasses, read: Sequence[Finding] | None
@@ -194,10 +194,10 @@ class Screen:
         known = classes if classes <= self.ranks.keys() else self.ranks
         return (Cause(name, "session") for name in sorted(known))
 
-    def _taint(self, seen: Classification) -> SessionClasses:
+    def _taint(self, known: Classification) -> SessionClasses:
         """What this request adds to its session."""
         default = self._sensitivity.default
-        new = [cause for cause in seen.causes if cause.by not in _KNOWN and cause.data_class != default]
+        new = [cause for cause in known.causes if cause.by not in _KNOWN and cause.data_class != default]
         permanent = frozenset(
             cause.data_class
             for cause in new

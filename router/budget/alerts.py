@@ -110,15 +110,15 @@ class Alerts:
             window = now_ms // length_ms * length_ms
         # Another limit is another pot: after a raise its shares are told again.
         pot = f"{account.id}#{account.limit}", window
-        told = self._told.get(pot, set())
+        sent = self._told.get(pot, set())
         used_up = self._refused.pop((account.id, account.window_start_ms), None) == account.limit
         reached = _PARTS if used_up else spent * _PARTS // account.limit
         crossed = [part for part in sorted(int(share * _PARTS) for share in budget.alerts) if part <= reached]
-        if fresh := [part for part in crossed if part not in told]:
+        if fresh := [part for part in crossed if part not in sent]:
             claimed = await self._claim(*pot, fresh)
             if len(self._told) >= MOST_REMEMBERED:
                 self._told.clear()
-            self._told[pot] = told | set(crossed)
+            self._told[pot] = sent | set(crossed)
             for part in claimed:
                 self._tell(budget, _notice(account, spent, Decimal(part) / _PARTS))
 

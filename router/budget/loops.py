@@ -134,7 +134,7 @@ def heard(turn: AgentTurn) -> int:
 
 
 def words(turn: AgentTurn) -> Words:
-    said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
+    spoken = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
     text, waits, failures, failed = _shortened(turn.heard), False, 0, False
     if turn.acts:
         text = turn.heard if len(turn.heard) <= STATE else text
@@ -144,9 +144,9 @@ def words(turn: AgentTurn) -> Words:
         waits = len(turn.heard) <= STATE and _WAITING.search(beside) is not None
         failed = _FAILED.search(beside) is not None or (failures > 0 and not waits)
     if failed:
-        return Words(said, _bits(_words(_IDS.sub("", text), b""), 0), 0, False, failures or inf)
+        return Words(spoken, _bits(_words(_IDS.sub("", text), b""), 0), 0, False, failures or inf)
     numbers = map("{} {}".format, count(), filter(None, _NUMBERS.findall(text)))
-    return Words(said, heard(turn), _bits(numbers, 24, 36), waits and not failures, inf)
+    return Words(spoken, heard(turn), _bits(numbers, 24, 36), waits and not failures, inf)
 
 
 def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
@@ -176,7 +176,7 @@ def _turn(messages: list[_TurnMessage], size: int, seed: int) -> AgentTurn:
     last = len(messages) - 1
     while last >= 0 and messages[last].role != "assistant":
         last -= 1
-    said, heard, block, media = "", list[str](), list[str](), False
+    spoken, heard, block, media = "", list[str](), list[str](), False
     for place, message in enumerate(messages[max(last, 0) :], max(last, 0)):
         text, calls = message.content or "", message.tool_calls or ()
         if not isinstance(text, str):
@@ -184,7 +184,7 @@ def _turn(messages: list[_TurnMessage], size: int, seed: int) -> AgentTurn:
             text = " ".join([part.text or "" for part in text])
         arguments = " ".join([f"{call.function.name} {call.function.arguments}" for call in calls]) if calls else ""
         if place == last:
-            said = arguments if calls else text
+            spoken = arguments if calls else text
         if message.role not in _RULES:
             block.append(text + arguments)
             if place > last:
@@ -193,7 +193,7 @@ def _turn(messages: list[_TurnMessage], size: int, seed: int) -> AgentTurn:
     return AgentTurn(
         key=crc32(data, seed) << 32 | len(data) & 0xFFFFFFFF,
         size=size,
-        said=said,
+        said=spoken,
         acts=last >= 0 and bool(messages[last].tool_calls),
         heard="\n".join(heard),
         media=media,
@@ -440,7 +440,7 @@ class Chain:
         """A turn that was sent: does it bring anything new? When another process did, it is not known here."""
         paused = self.ended_ms is not None and began_ms - self.ended_ms >= PAUSE_MS
         self.ended_ms = ended_ms
-        shares = [self.memory.new(said) / max(1, said.bit_count()) for said in (words.heard, words.said)]
+        shares = [self.memory.new(bits) / max(1, bits.bit_count()) for bits in (words.heard, words.said)]
         news = max(*shares, float(turn.media))
         news = news if news * SHARE >= 1 else 0
         fewer, self.fewest = words.failures < self.fewest, min(words.failures, inf if news else self.fewest)

@@ -21,9 +21,9 @@ def marks(taint: SessionClasses) -> Iterator[Mark]:
     yield from ((name, 0) for name in taint.found)
 
 
-def joined(found: Iterable[Mark]) -> SessionClasses:
+def joined(fields: Iterable[Mark]) -> SessionClasses:
     firm, loose = set[str](), set[str]()
-    for name, is_firm in found:
+    for name, is_firm in fields:
         (firm if is_firm else loose).add(name)
     return SessionClasses(frozenset(firm), frozenset(loose))
 
@@ -42,8 +42,8 @@ class SqliteSessions:
         self._journal = journal
 
     async def taint(self, session: str) -> SessionClasses:
-        found = self._journal.read(lambda connection: connection.execute(_SEEN, (session,)).fetchall())
-        return joined(found) if found else CLEAN
+        rows = self._journal.read(lambda connection: connection.execute(_SEEN, (session,)).fetchall())
+        return joined(rows) if rows else CLEAN
 
     async def add(self, session: str, taint: SessionClasses) -> None:
         for mark in marks(taint):
@@ -72,8 +72,8 @@ class RedisSessions:
 
     async def taint(self, session: str) -> SessionClasses:
         reply = await self.server.run("seen", [self._prefix + session])
-        found = {*map(str, reply), *self._owed.get(session, ())}
-        return joined((field[1:], int(field[0])) for field in found) if found else CLEAN
+        fields = {*map(str, reply), *self._owed.get(session, ())}
+        return joined((field[1:], int(field[0])) for field in fields) if fields else CLEAN
 
     async def add(self, session: str, taint: SessionClasses) -> None:
         """Into the ledger first: whoever rebuilds a server that lost its data then finds it there."""
@@ -110,10 +110,10 @@ class RedisSessions:
 
 def hashes(taints: Iterable[tuple[str, str, int]]) -> Mapping[str, list[str]]:
     """The fields of each session's hash, from rows of the ledger: session, class, firm."""
-    found: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
     for session, name, firm in taints:
-        found.setdefault(session, []).append(_field((name, firm)))
-    return found
+        fields.setdefault(session, []).append(_field((name, firm)))
+    return fields
 
 
 def _field(mark: Mark) -> str:

@@ -62,7 +62,7 @@ def verify(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
         prices, tell = repriced(known_prices(books)), _progress("requests looked at")
         with books.reading() as connection, local.reading() if apart else nullcontext() as beside:
             booked = BudgetHistory(connection, beside, {config.hash: config.budgets for config in files})
-            known = look(books, also=lambda row: chain(prices(row), booked(row)), own_budgets=own, told=tell)
+            known = look(books, also=lambda row: chain(prices(row), booked(row)), own_budgets=own, progress=tell)
         if settings.redis_url is not None:
             from router.cli.offline import redis_findings
 

@@ -168,12 +168,12 @@ class AttemptRecord:
         if len(events) > ENVELOPE:
             self._set_apart(events)
         if self.decoder is not None:
-            seen = self.decoder.output_chars
-            come = seen + self.unread if self._response is not None and self._response.buffered else seen
+            size = self.decoder.output_chars
+            come = size + self.unread if self._response is not None and self._response.buffered else size
             self._largest, self._come = max(self._largest, come - self._come), max(self._come, come)
             if not self.decoder.has_answer:
-                self._thought = seen
-            elif seen > before:
+                self._thought = size
+            elif size > before:
                 self._pieces += events.count(b"\n\n")
 
     @property
@@ -186,9 +186,9 @@ class AttemptRecord:
     def _set_apart(self, events: bytes) -> None:
         for event in events.split(b"\n\n"):
             if len(event) > ENVELOPE:
-                media, found = apart(event.partition(b"data: ")[2])
+                media, tools = apart(event.partition(b"data: ")[2])
                 self._media += media
-                self._found += found
+                self._found += tools
 
     def past_cap(self, decoder: StreamDecoder) -> bool:
         """The stream has more pieces, and bytes, than the tokens of its cap, or more bytes than all of them can have,
@@ -535,11 +535,11 @@ class AttemptRecord:
             pace, part = self._learned.pace(self.step.target.id), took if first is None else first
             usual_ms = pace.first_ms + (output // n * pace.ms_per_token if first is None else 0)
             waited = min(self.step.wait_ms, max(0, part - int(usual_ms / 2)))
-        told = usage.source is CountSource.REPORTED and not usage.violations
+        sure = usage.source is CountSource.REPORTED and not usage.violations
         # Of an answer that showed all of its tokens, what is booked without a count says how much to hold for others.
-        sized = told or (outcome == "ok" and estimate.metered and not usage.violations)
-        text, past_cap = TextBytes(), self.stopped == PAST_CAP or (told and output > self._cap)
-        if told and decoder is not None and decoder.finished:
+        sized = sure or (outcome == "ok" and estimate.metered and not usage.violations)
+        text, past_cap = TextBytes(), self.stopped == PAST_CAP or (sure and output > self._cap)
+        if sure and decoder is not None and decoder.finished:
             text = TextBytes(*[size // n for size in decoder.text.sizes()])
         return AttemptSample(
             target=self.step.target.id,
@@ -549,12 +549,12 @@ class AttemptRecord:
             script=estimate.script,
             read=estimate.read,
             output=output // n if sized else None,
-            thinking=None if usage.output_reasoning is None or not told else usage.output_reasoning // n,
-            input=usage.input_total if told else None,
+            thinking=None if usage.output_reasoning is None or not sure else usage.output_reasoning // n,
+            input=usage.input_total if sure else None,
             expected_input=estimate.input_rough,
             text=text,
             past_cap=output // n if past_cap else 0,
-            kept_cap=told and self._capped and output == self._cap and finish_reason == "length" and not self.stopped,
+            kept_cap=sure and self._capped and output == self._cap and finish_reason == "length" and not self.stopped,
             largest=self._largest / n,
             first_ms=None if first is None else first - waited,
             total_ms=took - waited,

@@ -91,8 +91,8 @@ class EgressFilter:
             raise EgressDenied("a webhook", "the policy does not declare it, or what it would be told is sensitive")
         parts = urlsplit(url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        told = UpstreamRequest(request.method, path, request.headers, request.body)
-        return await self._transports[_HOOK.provider.wire].send(f"{parts.scheme}://{parts.netloc}", told, timeouts)
+        sent = UpstreamRequest(request.method, path, request.headers, request.body)
+        return await self._transports[_HOOK.provider.wire].send(f"{parts.scheme}://{parts.netloc}", sent, timeouts)
 
     def withheld(self, text: bytes) -> frozenset[str]:
         """Classes of what `text` holds that keep it from a place of which nothing is known."""

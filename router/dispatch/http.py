@@ -412,7 +412,7 @@ class HttpTransport:
     def end(self, base_urls: Iterable[str]) -> None:
         """Nothing more will come from there, though the connections may not say so: what is in progress fails."""
         gone = set(map(_origin, base_urls))
-        for connection in [one for one, origin in self._active.items() if origin in gone]:
+        for connection in [active for active, origin in self._active.items() if origin in gone]:
             if connection.exchange is not None:
                 connection.exchange.fail(_STOPPED)
         for connection in [idle for origin in gone for idle in self._idle.pop(origin, ())]:

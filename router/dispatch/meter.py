@@ -131,7 +131,7 @@ _SIGNS = [b'"%b":' % name.encode() for name in _MEDIA + _FOUND] + [name.encode()
 def apart(payload: bytes) -> tuple[int, int]:
     """Bytes of an answer's JSON that its tokens of output do not stand for: of images and sounds; of log probabilities,
     of what a provider's own tools have found, and of the request."""
-    media, found, waiting = 0, 0, list[Any]()
+    media, tools, waiting = 0, 0, list[Any]()
     if any(sign in payload for sign in _SIGNS):
         try:
             waiting.append(msgspec.json.decode(payload))
@@ -143,13 +143,13 @@ def apart(payload: bytes) -> tuple[int, int]:
             media += sum(len(msgspec.json.encode(value[name])) for name in _MEDIA if name in value)
             kind = value.get("type")
             if isinstance(kind, str) and kind.endswith(_OWN_TOOLS) and kind not in _CLIENTS_TOOLS:
-                found += len(msgspec.json.encode({name: each for name, each in value.items() if name not in _MEDIA}))
+                tools += len(msgspec.json.encode({name: each for name, each in value.items() if name not in _MEDIA}))
                 continue
-            found += sum(len(msgspec.json.encode(value[name])) for name in _FOUND if name in value)
+            tools += sum(len(msgspec.json.encode(value[name])) for name in _FOUND if name in value)
             waiting += (inner for name, inner in value.items() if name not in _MEDIA + _FOUND)
         elif isinstance(value, list):
             waiting += value
-    return media, found
+    return media, tools
 
 
 def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:
@@ -174,7 +174,7 @@ def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:
 def _extend(whole: list[Any], part: list[Any]) -> None:
     for item in part:
         index = item.get("index") if isinstance(item, dict) else None
-        same = next((one for one in whole if index is not None and one.get("index") == index), None)
+        same = next((known for known in whole if index is not None and known.get("index") == index), None)
         if same is None:
             whole.append(item)
         else:
@@ -280,9 +280,9 @@ class Meter:
         usage = decoder.usage or NOTHING
         return max(self._thought, usage.output_reasoning or 0), max(self._written, usage.output_total)
 
-    def _tokens(self, seen: float) -> int:
+    def _tokens(self, tokens: float) -> int:
         """To hold for what was seen and one step more."""
-        return ceil(seen * (1 + EXTEND) + self._ahead) + STEP * self._request.n
+        return ceil(tokens * (1 + EXTEND) + self._ahead) + STEP * self._request.n
 
     def _measure(self) -> None:
         """Tokens of output and of thoughts that what is left pays for; endless where what was sent sees to it."""

@@ -139,7 +139,7 @@ def upstream_failed(failure: Failure, attempts: Sequence[Attempt]) -> ClientErro
     """What the client sees when the last attempt failed too; of a target resting for its rate limit, that it does."""
     limited = failure.kind is ErrorKind.CIRCUIT_OPEN and failure.status == TABLE[ErrorKind.RATE_LIMITED].status
     kind = ErrorKind.RATE_LIMITED if limited else failure.kind
-    tried = [{"target": one.target.id, "outcome": one.outcome, "status": one.status} for one in attempts]
+    tried = [{"target": row.target.id, "outcome": row.outcome, "status": row.status} for row in attempts]
     headers = failure.limits if failure.kind is ErrorKind.RATE_LIMITED else ()
     if failure.retry_after_s is not None:
         headers = ("retry-after", str(ceil(failure.retry_after_s))), *headers

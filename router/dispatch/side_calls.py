@@ -146,13 +146,13 @@ class Verifiers:
     def of(self, verifiers: Sequence[Verifier], guard: ClassRule) -> Verify:
         """`guard`: of the policy under which the request was decided."""
 
-        async def post(verifier: HttpVerifier, asked: VerifierRequest, body: bytes) -> float | None:
-            return await self._post(guard, verifier, asked, body)
+        async def post(verifier: HttpVerifier, query: VerifierRequest, body: bytes) -> float | None:
+            return await self._post(guard, verifier, query, body)
 
         ports = VerifierPorts(post, self._pool, self._count)
 
-        async def verify(asked: VerifierRequest) -> Sequence[OutcomeVerdict]:
-            return await verify_all(verifiers, asked, ports)
+        async def verify(query: VerifierRequest) -> Sequence[OutcomeVerdict]:
+            return await verify_all(verifiers, query, ports)
 
         return verify
 
@@ -160,13 +160,13 @@ class Verifiers:
         await self._pool.close()
 
     async def _post(
-        self, guard: ClassRule, verifier: HttpVerifier, asked: VerifierRequest, body: bytes
+        self, guard: ClassRule, verifier: HttpVerifier, query: VerifierRequest, body: bytes
     ) -> float | None:
         key = "" if verifier.api_key is None else f"Bearer {verifier.api_key.get_secret_value()}"
         headers = (*_HEADERS, ("authorization", key)) if key else _HEADERS
         request = UpstreamRequest("POST", verifier.path, headers, body)
         # All classes bind, as nothing was replaced: the answer has its values again.
-        outbound = OutboundRequest(guard, verifier.place, request, asked.classes, region=asked.request.limits.region)
+        outbound = OutboundRequest(guard, verifier.place, request, query.classes, region=query.request.limits.region)
         try:
             with closing(await self._egress.send(outbound, _within(verifier.timeout_ms), _unnoted)) as response:
                 if response.status != 200:
@@ -272,8 +272,8 @@ _VLLM = frozenset(
 async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str, asks: bool) -> PromptCount | None:
     """`effort`: the thinking that would be asked for, which templates go by; `asks`: engines. None: not counted."""
     redacted = gate.redacted if gate.redacted is not None and must_redact(target, gate) else None
-    seen, classes = gate.request, gate.classification.classes
-    request, classes = (seen, classes) if redacted is None else (redacted.request, redacted.classes)
+    original, classes = gate.request, gate.classification.classes
+    request, classes = (original, classes) if redacted is None else (redacted.request, redacted.classes)
     if name := encodings.encoding(target):
         media = media_tokens(target, request), media_tokens(target, request, usual=True)
         return await asyncio.get_running_loop().run_in_executor(
@@ -318,7 +318,7 @@ async def _engine_count(egress: EgressFilter, outbound: OutboundRequest) -> int:
     if "input" in body:
         body["prompt"] = body.pop("input")
     if outbound.target.provider.quirks.tokenize == "vllm":
-        asked = {name: value for name, value in body.items() if name in _VLLM}
-        return int((await post("/tokenize", asked))["count"])
+        fields = {name: value for name, value in body.items() if name in _VLLM}
+        return int((await post("/tokenize", fields))["count"])
     prompt = body["prompt"] if "prompt" in body else (await post("/apply-template", body))["prompt"]
     return len((await post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True}))["tokens"])

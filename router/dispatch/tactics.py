@@ -32,8 +32,8 @@ _LENGTH = {"max_output_tokens": "length"}
 
 def unchecked(job: DispatchJob, answered: WholeAnswer) -> VerifierRequest | None:
     """What can still be learned of an answer that is given; None where it was looked at, or its budget ended it."""
-    seen = answered.stopped or answered.attempt.verdicts
-    return None if seen else asked(job, answered.step, answered.reply.body)
+    judged = answered.stopped or answered.attempt.verdicts
+    return None if judged else asked(job, answered.step, answered.reply.body)
 
 
 async def tee(
@@ -175,7 +175,7 @@ def _result(text: str) -> str | None:
     boxed = _boxed(text)
     if boxed is not None:
         return _value(boxed)
-    announced = [found[1] for found in _ANNOUNCED.finditer(text)]
+    announced = [match[1] for match in _ANNOUNCED.finditer(text)]
     if announced and (value := _value(announced[-1])) is not None:
         return value
     return (None if "\n" in text else _value(text)) or _concluded(text)
@@ -217,7 +217,7 @@ def _concluded(text: str) -> str | None:
     if letter := _LETTER.match(_DRESS.sub("", line)):
         return str(letter[1]).upper() if len(line) <= SHORT else None
     last = _SENTENCE.split(_DRESS.sub("", line))[-1]
-    numbers = [found[0] for found in _NUMBER.finditer(last)]
+    numbers = [match[0] for match in _NUMBER.finditer(last)]
     return _number(numbers[0]) if len(numbers) == 1 and not _ITEM.match(line) else None
 
 
@@ -375,16 +375,16 @@ async def vote(loop: AttemptLoop, samples: int) -> WholeAnswer | OpenStream | No
 
 async def _settled(loop: AttemptLoop, step: Candidate, first: WholeAnswer, samples: int) -> bool:
     """No other target needs to be asked."""
-    said = _said(first)
-    if said is None:
+    answer = _said(first)
+    if answer is None:
         return True
     for _ in range(samples - 1):
-        if said == NORMALISE_NOTHING:
+        if answer == NORMALISE_NOTHING:
             return False
         if not loop.job.time_for(step, clock_ms()):
             return True
         again = await _sample(loop, step, fallback=True)
-        if again is None or _said(again) != said:
+        if again is None or _said(again) != answer:
             return False
     return True
 

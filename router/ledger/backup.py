@@ -118,13 +118,13 @@ class NotEmpty(Exception):
 _Frame = tuple[str, list[list[Any]]]
 
 
-def backup(ledger: Ledger, file: Path, told: Told = lambda _: None) -> BackupSize:
+def backup(ledger: Ledger, file: Path, progress: Told = lambda _: None) -> BackupSize:
     """Written beside a gateway that goes on writing, and read again before it counts. It holds the hashes of keys, so
     only its owner may read it. Raises `FileExistsError`, `OSError`, `LedgerUnavailable`: then there is no file."""
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(handle, "wb") as raw:
-            _write(ledger, raw, told)
+            _write(ledger, raw, progress)
             raw.flush()
             os.fsync(raw.fileno())
         folder = os.open(file.parent, os.O_RDONLY)
@@ -147,7 +147,7 @@ def check(file: Path) -> BackupSize:
     return BackupSize(str(file), head.version, head.made_ms, dict(counted), file.stat().st_size)
 
 
-def restore(ledger: Ledger, file: Path, told: Told = lambda _: None) -> BackupSize:
+def restore(ledger: Ledger, file: Path, progress: Told = lambda _: None) -> BackupSize:
     """Into a ledger that is not there, or empty; all of it or nothing. One of an older version is brought up.
 
     Raises `NotEmpty`, `BackupBroken`, `LedgerTooNew`, `OSError` and `LedgerUnavailable`.
@@ -161,13 +161,13 @@ def restore(ledger: Ledger, file: Path, told: Told = lambda _: None) -> BackupSi
     ledger.migrate(copied.version, lose_data=True)
     try:
         with ledger.writing() as connection, transaction(connection, ledger.dialect.begin):
-            _load(ledger, connection, file, told)
+            _load(ledger, connection, file, progress)
     finally:
         ledger.migrate()
     return copied
 
 
-def _write(ledger: Ledger, raw: BinaryIO, told: Told) -> None:
+def _write(ledger: Ledger, raw: BinaryIO, progress: Told) -> None:
     if ledger.version() == 0:
         raise LedgerUnavailable(f"there is no ledger in {ledger.name} yet: `lowpass serve` makes it")
     counted: Counter[str] = Counter()
@@ -183,7 +183,7 @@ def _write(ledger: Ledger, raw: BinaryIO, told: Told) -> None:
             for rows in table.pages(connection):
                 _frame(packed, (table.name, [list(row) for row in rows]))
                 counted[table.name] += len(rows)
-                told(counted.total())
+                progress(counted.total())
         _frame(packed, BackupTail(dict(counted)))
 
 
@@ -233,7 +233,7 @@ def _check_empty(name: str, connection: Connection, known: Sequence[Table]) -> N
             )
 
 
-def _load(ledger: Ledger, connection: Connection, file: Path, told: Told) -> None:
+def _load(ledger: Ledger, connection: Connection, file: Path, progress: Told) -> None:
     count, late = 0, list[_Frame]()
     with _opened(file) as (head, packed):
         known = {table.name: table for table in tables(head.version)}
@@ -248,7 +248,7 @@ def _load(ledger: Ledger, connection: Connection, file: Path, told: Told) -> Non
             else:
                 _insert(ledger, connection, known[name], rows)
             count += len(rows)
-            told(count)
+            progress(count)
     for name, rows in sorted(late, key=lambda frame: _LAST.index(frame[0])):
         _insert(ledger, connection, known[name], rows)
     if "outcomes" in known and ledger.dialect.recount:

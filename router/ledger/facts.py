@@ -53,8 +53,8 @@ class Query(Struct, frozen=True, kw_only=True):
 
     def check(self, dimensions: Collection[str], measures: Collection[str]) -> None:
         """Raises ValueError for what the table does not know."""
-        for asked, known in ((self.dimensions, dimensions), (self.measures, measures)):
-            if unknown := sorted(set(asked) - set(known)):
+        for names, known in ((self.dimensions, dimensions), (self.measures, measures)):
+            if unknown := sorted(set(names) - set(known)):
                 raise ValueError(f"unknown: {', '.join(unknown)}. Known: {', '.join(known)}.")
 
     def collect(
@@ -83,10 +83,10 @@ class RowsExpired(Exception):
         self.before_ms, self.dimensions = before_ms, tuple(dimensions)
 
 
-def add(found: dict[K, tuple[int, ...]], key: K, amounts: tuple[int, ...]) -> None:
+def add(sums: dict[K, tuple[int, ...]], key: K, amounts: tuple[int, ...]) -> None:
     """To what is there under this key."""
-    before = found.get(key)
-    found[key] = tuple(map(int.__add__, before, amounts)) if before else amounts
+    before = sums.get(key)
+    sums[key] = tuple(map(int.__add__, before, amounts)) if before else amounts
 
 
 # One fact an attempt, or a request without any: its dimensions and measures, whose SQL is in `data/attempts.yaml`.
@@ -186,8 +186,8 @@ def offered(
         return
     level = min(LEVELS - 1, int(difficulty * LEVELS))
     about = (started_ms // HOUR_MS, route, data_class, task, level, decision.chosen)
-    seen = decision.classification
-    rest = (decision.explored or None, decision.strategy, seen.app or None, seen.template or None)
+    known = decision.classification
+    rest = (decision.explored or None, decision.strategy, known.app or None, known.template or None)
     candidates = [(row.target, row.cost_nano, 1, round(row.p * 10_000)) for row in decision.weighed]
     if not candidates:
         candidates = [(row.target, nano_from_usd(row.cost_usd), 0, 0) for row in decision.considered]

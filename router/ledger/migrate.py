@@ -83,8 +83,8 @@ def migrate(
         losses = []
         for number in range(version, goal, -1):
             script = _scripts(dialect, ".down.sql")[number]
-            rows = [(what, connection.execute(f"{where} LIMIT 1").fetchone()) for what, where in _LOSES.findall(script)]
-            losses += [what for what, row in rows if row]
+            rows = [(loss, connection.execute(f"{where} LIMIT 1").fetchone()) for loss, where in _LOSES.findall(script)]
+            losses += [loss for loss, row in rows if row]
             _run(connection, script)
         if losses and not lose_data:
             raise WouldLose(goal, losses)

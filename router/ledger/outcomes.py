@@ -32,14 +32,14 @@ class LearningFacts(Struct, frozen=True, kw_only=True):
     expected: Mapping[str, float] = {}
 
     @classmethod
-    def of(cls, seen: Classification, expected: Mapping[str, float]) -> "LearningFacts":
-        traits = b"" if seen.reading is None else seen.reading.packed()
+    def of(cls, known: Classification, expected: Mapping[str, float]) -> "LearningFacts":
+        traits = b"" if known.reading is None else known.reading.packed()
         return cls(
-            task=seen.task,
-            difficulty=seen.difficulty,
+            task=known.task,
+            difficulty=known.difficulty,
             traits=b64encode(traits).decode(),
-            app=seen.app,
-            template=seen.template,
+            app=known.app,
+            template=known.template,
             expected=expected,
         )
 
@@ -94,15 +94,15 @@ class _Decision(Struct):
 decided = msgspec.json.Decoder(_Decision)
 
 
-def say(journal: Journal, said: SourceScore, about: LearningFacts, now_ms: int) -> None:
+def say(journal: Journal, score: SourceScore, about: LearningFacts, now_ms: int) -> None:
     """Adds a row. What the same source said before of the same attempt is replaced; the same key twice adds nothing."""
-    same = (said.request_id, said.attempt, said.source)
+    same = (score.request_id, score.attempt, score.source)
     row = (
-        *(said.request_id, said.attempt, said.target, said.source, said.score, said.weight, int(said.decides)),
+        *(score.request_id, score.attempt, score.target, score.source, score.score, score.weight, int(score.decides)),
         *(about.task, about.difficulty, about.traits, about.app, about.template),
-        *(about.expected.get(said.target), now_ms, said.key),
+        *(about.expected.get(score.target), now_ms, score.key),
     )
-    journal.add(_SQL["say"], (*row, *same, *same, said.key))
+    journal.add(_SQL["say"], (*row, *same, *same, score.key))
 
 
 def since(ledger: Ledger, position: int, limit: int) -> list[LoggedOutcome]:
@@ -150,17 +150,17 @@ def save(journal: Journal, name: str, position: int, state: bytes, now_ms: int) 
 
 
 def _answered(connection: Connection, identifier: str) -> AnsweringAttempt | None:
-    kept = rows.one(connection, identifier)
-    given = [row for row in kept.attempts if row["outcome"] == "ok" and not row["passed_over"]] if kept else []
-    if kept is None or not given:
+    record = rows.one(connection, identifier)
+    given = [row for row in record.attempts if row["outcome"] == "ok" and not row["passed_over"]] if record else []
+    if record is None or not given:
         return None
-    key, last = str(kept.request["key_id"]), given[-1]
-    document = "" if kept.decision is None else str(kept.decision["document"])
+    key, last = str(record.request["key_id"]), given[-1]
+    document = "" if record.decision is None else str(record.decision["document"])
     organisation = connection.execute("SELECT organisation FROM keys WHERE id = ?", (key,)).fetchone()
-    told: dict[str, Told] = {}
+    scores: dict[str, Told] = {}
     for source, score, weight, decides, own in connection.execute(_SQL["told"], (identifier,)).fetchall():
-        before = told[source].keys if source in told else {}
-        told[source] = Told(score, weight, bool(decides), {**before, **({own: score} if own else {})})
+        before = scores[source].keys if source in scores else {}
+        scores[source] = Told(score, weight, bool(decides), {**before, **({own: score} if own else {})})
     return AnsweringAttempt(
         identifier,
         key,
@@ -168,5 +168,5 @@ def _answered(connection: Connection, identifier: str) -> AnsweringAttempt | Non
         int(str(last["number"])),
         str(last["target"]),
         about(document.encode()),
-        told,
+        scores,
     )

@@ -182,19 +182,19 @@ def verify(
     *,
     also: Check = lambda _: (),
     own_budgets: bool = True,
-    told: Callable[[int], object] = lambda _: None,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> Verified:
     """Reads all rows, some at a time, beside a gateway that goes on writing. Raises `LedgerUnavailable`.
 
-    `also`: further checks of a request. `own_budgets`: budgets are kept in the ledger's file, not in a server. `told`
-    hears how many requests there were so far.
+    `also`: further checks of a request. `own_budgets`: budgets are kept in the ledger's file, not in a server.
+    `progress` hears how many requests there were so far.
     """
     if damage := _damage(ledger):
         return damage
     with ledger.reading() as connection:
         counts: Counter[str] = Counter()
         row_rules = ("rows", "types") if ledger.dialect.name == "sqlite" else ("rows",)
-        parts = [_rows(connection, also, told, counts, row_rules), _unsealed(connection), _unaudited(connection)]
+        parts = [_rows(connection, also, progress, counts, row_rules), _unsealed(connection), _unaudited(connection)]
         rules_of = ("corrections", *(OWN_RULES if own_budgets else OWN_RULES[:-1]))
         parts += [sums_findings(connection), *(_violations(connection, part) for part in rules_of)]
         every_finding = chain.from_iterable(parts)
@@ -284,7 +284,7 @@ def _damage(ledger: Ledger) -> Verified | None:
 
 
 def _rows(
-    connection: Connection, also: Check, told: Callable[[int], object], counts: Counter[str], parts: Sequence[str]
+    connection: Connection, also: Check, progress: Callable[[int], object], counts: Counter[str], parts: Sequence[str]
 ) -> Iterator[VerifyFinding]:
     """`counts`: of what was looked at, by the names of `Verified`; `parts`: of the rules for each page of requests."""
     requests, last = every(connection), ""
@@ -300,6 +300,6 @@ def _rows(
             yield from also(record)
             if record.decision is not None:
                 yield from _of_decision(record.decision)
-        told(counts["requests"])
+        progress(counts["requests"])
     counts["outcomes"] = int(connection.execute("SELECT COUNT(*) FROM outcomes").fetchone()[0])
     yield from _violations(connection, "outcomes")

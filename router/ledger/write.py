@@ -84,8 +84,8 @@ def usage_of(row: Mapping[str, str | int | None]) -> Usage:
     counts = {name: row[name] for name in BUCKETS if row[name] is not None}
     written = {"units": row["units"] or "{}", "violations": row["violations"] or "[]"}
     named = {name: msgspec.json.decode(str(text)) for name, text in written.items()}
-    said = {"source": row["usage_source"], "service_tier": row["service_tier"], "region_served": row["region"]}
-    return msgspec.convert(counts | named | said, Usage)
+    stated = {"source": row["usage_source"], "service_tier": row["service_tier"], "region_served": row["region"]}
+    return msgspec.convert(counts | named | stated, Usage)
 
 
 def _usage(usage: Usage) -> tuple[str | int | None, ...]:
@@ -99,9 +99,9 @@ def _usage(usage: Usage) -> tuple[str | int | None, ...]:
 
 
 @lru_cache(4096)
-def plain(said: str) -> str:
+def plain(name: str) -> str:
     """What a provider calls something. A sentence is no name: it may repeat what it was asked."""
-    return said if len(said) <= LONGEST_NAME and not said.encode().translate(None, _NAMED) else "?"
+    return name if len(name) <= LONGEST_NAME and not name.encode().translate(None, _NAMED) else "?"
 
 
 def _json(value: object) -> str:
@@ -137,7 +137,7 @@ def insert_held(
     journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int
 ) -> None:
     """`held`: what the request is charged if its process dies, until a budget's store holds something for it."""
-    limits, seen = request.limits, decision.classification
+    limits, known = request.limits, decision.classification
     tags = ",".join((*caller.tags, *limits.tags))
     journal.add(
         _SQL["birth"],
@@ -155,13 +155,13 @@ def insert_held(
             caller.id,
             limits.session,
             tags,
-            seen.data_class,
-            joined(seen.classes),
+            known.data_class,
+            joined(known.classes),
             decision.policy,
-            seen.task.value,
-            seen.difficulty,
-            seen.app,
-            seen.template,
+            known.task.value,
+            known.difficulty,
+            known.app,
+            known.template,
             *_first(decision),
         ),
     )
@@ -236,8 +236,8 @@ def record(journal: Journal, decision_id: str, now_ms: int, policy: str, documen
 
 def read(journal: Journal, decision: Decision, document: bytes) -> None:
     """The text of a request was read after its answer: `decision` and `document` say what it foretells."""
-    seen = decision.classification
-    journal.change(_SQL["read"], (seen.task.value, seen.difficulty, decision.id))
+    known = decision.classification
+    journal.change(_SQL["read"], (known.task.value, known.difficulty, decision.id))
     journal.change(_SQL["decided_anew"], (document.decode(), decision.id))
 
 

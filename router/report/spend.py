@@ -113,8 +113,8 @@ def spend(source: LedgerView) -> Report:
     whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(ATTEMPTS, (), _SUMS)
     total = _total(whole.values(), _SUMS)
     groups = _rows(by, _grouped(by_labels, names), total)
-    asked = {*by, *(condition.dimension for condition in source.request.where)}
-    notes = [_AT_TARGETS if _OF_ATTEMPTS & asked else _PER_REQUEST]
+    named = {*by, *(condition.dimension for condition in source.request.where)}
+    notes = [_AT_TARGETS if _OF_ATTEMPTS & named else _PER_REQUEST]
     notes += [_PER_TAG] if "tag" in by else []
     notes += [f"Days begin at midnight, {source.request.zone}."] if "day" in by else []
     chart = drawn(by, [(labels, _charged(sums)) for labels, sums in groups])
