@@ -18,6 +18,7 @@ from router.dispatch.side_calls import SecondOpinions, SideCall
 from router.types.target import ServedEngine, Target
 from tests.dispatch.values import at, at_home, completion, dispatcher, with_transport
 from tests.gateway.canned import canned
+from tests.local_serving.supervised import start
 
 DOUBT = DoubtfulValue("identifiers.phone", "pii", "0171 2345678")
 QUESTIONS = (OpinionQuestion(DOUBT, "close ticket ", ", please"),)
@@ -89,7 +90,7 @@ def test_the_engine_that_comes_with_lowpass_says_yes_or_no(tmp_path: Path) -> No
 
     async def scenario() -> list[Opinion]:
         supervisor, transport = Supervisor([spec], tmp_path), HttpTransport()
-        await supervisor.start()
+        await start(supervisor)
         second, engine = Second(transport), at_home(at(supervisor.served["smollm2"].urls[0], spec.model))
         try:
             await second.denied(engine)

@@ -63,10 +63,17 @@ async def supervising(folder: Path, *specs: EngineSpec, python: str = "") -> Asy
         await supervisor.stop()
 
 
+async def start(supervisor: Supervisor) -> None:
+    """Launches the engines and waits until all serve."""
+    supervisor.launch()
+    for name in supervisor.served:
+        await supervisor.ready(name)
+
+
 @asynccontextmanager
 async def started(folder: Path, *specs: EngineSpec) -> AsyncIterator[Supervisor]:
     async with supervising(folder, *specs) as supervisor:
-        await supervisor.start()
+        await start(supervisor)
         yield supervisor
 
 
