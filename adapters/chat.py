@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, failure
 from router.errors import ClientError, invalid
-from router.types.attempt import Call, StreamDecoder, TargetReply, UpstreamRequest
+from router.types.attempt import Call, UpstreamRequest
 from router.types.yaml_file import load_data
 
 Json = dict[str, Any]
@@ -249,9 +249,3 @@ class TranslatingAdapter(ABC):
     @abstractmethod
     def _translate(self, call: Call, chat: ChatRequest, own: Json) -> tuple[str, Json, str]:
         """Path, body, and the thinking control that the body really carries; `own`: fields that are not OpenAI's."""
-
-    @abstractmethod
-    def decode(self, call: Call, body: bytes) -> TargetReply: ...
-
-    @abstractmethod
-    def stream(self, call: Call) -> StreamDecoder: ...

@@ -69,7 +69,7 @@ _DECODER = msgspec.json.Decoder(_shape(((first, *rest) for _, first, rest in _PL
 _TOTAL_COST = msgspec.json.Decoder(_TotalCost)
 
 
-class UsageReport(Struct, frozen=True, kw_only=True):
+class UsageReport(Struct, frozen=True):
     """A provider's counters as it counts them (nested, not disjoint); None is "not said". `cost` is nano-USD."""
 
     input: int | None = None
@@ -129,9 +129,7 @@ def tier(name: str | None) -> str:
 
 def merge(a: UsageReport | None, b: UsageReport | None) -> UsageReport | None:
     """The maximum of each counter."""
-    if a is None or b is None:
-        return a or b
-    return UsageReport(**{name: larger(getattr(a, name), getattr(b, name)) for name in UsageReport.__struct_fields__})
+    return later(a, b) if a and b else a or b
 
 
 def _cost(wire: _Charged) -> int | None:
