@@ -21,8 +21,7 @@ from typing import IO, Any
 
 import msgspec
 
-from local_serving.reader import read
-from local_serving.spec import EngineError, Llamacpp, Parts
+from local_serving.spec import EngineError, Llamacpp, Parts, read
 
 HOST = "127.0.0.1"
 LISTENING = "listening on"

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from local_serving.served import gpus
-from local_serving.spec import EngineSpec, External, Vllm
+from local_serving.spec import EngineSpec, External, Vllm, gpus
 from router.types.price import ADDITIVE, UNITS_PER_RATE, EngineHour, EnginePrice, version_of
 from router.types.target import BilledHours, Load
 

@@ -22,10 +22,9 @@ import msgspec
 
 from local_serving import record, replica
 from local_serving.llamacpp import HOST, taken
-from local_serving.recipe import ENGINE_DRAIN_S, EngineHome, Launched
+from local_serving.recipe import ENGINE_DRAIN_S, EngineHome, Launched, served
 from local_serving.record import EngineRecord, Owner
 from local_serving.replica import EngineProcess
-from local_serving.served import served
 from local_serving.spec import EngineError, EngineSpec, External, Llamacpp
 from router.types.target import SERVING, EngineState, ServedEngine, Status
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import uvloop
 from msgspec.structs import replace
 
-from local_serving.reader import read
+from local_serving.spec import read
 from local_serving.supervisor import Supervisor
 from router.classify.detector import DoubtfulValue
 from router.classify.second_opinion import Opinion, OpinionQuestion

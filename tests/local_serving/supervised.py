@@ -13,9 +13,8 @@ import msgspec
 import uvloop
 
 from local_serving import record, watch
-from local_serving.reader import read
 from local_serving.recipe import EngineHome
-from local_serving.spec import EngineSpec, Llamacpp, Vllm
+from local_serving.spec import EngineSpec, Llamacpp, Vllm, read
 from local_serving.supervisor import Supervisor
 from router.types.target import EngineState
 
