@@ -234,15 +234,13 @@ class Supervisor:
     `launch()` and later `await ready(name)`; then `await stop()`, whatever happened.
     """
 
-    def __init__(
-        self, specs: Iterable[EngineSpec], log_dir: Path, home: EngineHome | None = None, owner: Owner = "serve"
-    ) -> None:
-        """`home`: else state is kept in `log_dir`/engines. Raises `EngineError` if nothing can be written there."""
+    def __init__(self, specs: Iterable[EngineSpec], log_dir: Path, home: EngineHome, owner: Owner = "serve") -> None:
+        """Raises `EngineError` if nothing can be written to `home`."""
         self._news, self._logs = asyncio.Event(), log_dir
         self._engines: dict[str, Engine | WatchedServer] = {
             spec.name: WatchedServer(spec, self._news.set)
             if isinstance(spec, External)
-            else Engine(spec, log_dir, home or EngineHome(log_dir / "engines"), owner, self._news.set)
+            else Engine(spec, log_dir, home, owner, self._news.set)
             for spec in specs
         }
         self.served: Mapping[str, ServedEngine] = MappingProxyType(
