@@ -42,7 +42,7 @@ class ThreadedResponse:
     def __init__(self, pieces: Pieces, threads: Executor, timeouts: Timeouts) -> None:
         self._pieces, self._threads, self._timeouts = pieces, threads, timeouts
         self._end = asyncio.get_running_loop().time() + timeouts.total / 1000
-        self._asked: Future[ResponseHead | bytes | None] = Future()
+        self._asked: Future[ResponseHead | bytes | None] | None = None
         self.status = 0
         self.headers: Mapping[str, str] = {}
 
@@ -62,19 +62,26 @@ class ThreadedResponse:
 
     def close(self, *, complete: bool = False) -> None:
         """LiteLLM's stream is closed: now, or by the thread that waits for its next piece."""
-        self._asked.add_done_callback(lambda _: self._pieces.close())
+        if self._asked is None:
+            self._pieces.close()
+        else:
+            self._asked.cancel()
+            self._asked.add_done_callback(lambda _: self._pieces.close())
 
     def unread(self) -> tuple[bytes, int]:
         return b"", 0
 
     async def _next(self, limit_ms: int) -> ResponseHead | bytes | None:
-        """None at the end."""
+        """None at the end. What comes after its reader was cancelled is for the next one."""
         seconds = min(limit_ms / 1000, self._end - asyncio.get_running_loop().time())
-        self._asked = self._threads.submit(next, self._pieces, None)
+        if self._asked is None:
+            self._asked = self._threads.submit(next, self._pieces, None)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(self._asked), seconds)
+            piece = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), seconds)
         except TimeoutError:
             raise UpstreamFailure(Failure(ErrorKind.TIMEOUT, "The provider did not answer in time.")) from None
+        self._asked = None
+        return piece
 
 
 # What of a client's request may reach LiteLLM.

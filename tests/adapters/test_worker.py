@@ -66,12 +66,15 @@ def test_a_failure_reaches_the_reader_wherever_it_happens_and_silence_is_one(pie
     assert (caught.value is CUT) == (CUT in pieces)
 
 
-def test_the_provider_waits_for_a_slow_reader() -> None:
+def test_the_provider_waits_for_a_slow_reader_and_another_goes_on_where_it_left() -> None:
     provider = Provider(OK, *[b"x"] * 1_000)
 
     async def slowly(answer: ThreadedResponse) -> None:
         count = 1
-        async for _ in (await answer.opened()).chunks():
+        left = asyncio.ensure_future(anext((await answer.opened()).chunks()))
+        await asyncio.sleep(0)
+        left.cancel()
+        async for _ in answer.chunks():
             count += 1
             assert provider.made == count, "the provider ran ahead"
         assert count == 1_001
