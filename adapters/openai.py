@@ -24,9 +24,8 @@ from adapters.openai_stream import (
     ContentPart,
     estimate_thoughts,
     parse,
-    plain,
+    tidy,
     to_raw,
-    without_usage,
 )
 from adapters.stream import EventStream, frame
 from adapters.thinking import ALWAYS_ON, applied, fields_of, members
@@ -103,8 +102,7 @@ class OpenAICompatible:
         if emulation.completes(call):
             return emulation.as_chat(self.decode(emulation.as_completion(call), body))
         fields, answer = parse(body)
-        without_usage(fields, answer)
-        plain(fields, answer)
+        tidy(fields, answer)
         _identify(call, fields)
         report = answer.report
         usage = None if report is None else canonical(report)
