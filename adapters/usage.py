@@ -164,11 +164,6 @@ def later(before: Counters, after: Counters) -> Counters:
     return type(after)(*[larger(a, b) if isinstance(a, int) or isinstance(b, int) else b or a for a, b in pairs])
 
 
-def unread(unreadable: bool) -> list[str]:
-    """The violations that a report begins with."""
-    return [UNREADABLE_USAGE] if unreadable else []
-
-
 def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | None:
     """None where the report is missing or empty; `unreadable` where it can't be one: the answer stands without it."""
     try:

@@ -286,7 +286,7 @@ def on_each(spec: Vllm) -> int:
         raise EngineError(
             f"{spec.name}: {ranks} {noun} can't be spread over {spread.nodes} nodes: change `parallelism`"
         )
-    return spread.tensor * spread.pipeline * spread.data // spread.nodes
+    return spread.gpus // spread.nodes
 
 
 HEAD = ("ray", "start", "--head", f"--port={RAY_PORT}")

@@ -107,7 +107,7 @@ class Architecture(_SpecPart, frozen=True, kw_only=True):
 
 
 class Parallelism(_SpecPart, frozen=True, kw_only=True):
-    """How one replica is spread over GPUs. GPUs of a replica = tensor × pipeline × data."""
+    """How one replica is spread over GPUs."""
 
     tensor: Positive = 1
     pipeline: Positive = 1
@@ -116,6 +116,10 @@ class Parallelism(_SpecPart, frozen=True, kw_only=True):
     expert: bool = False
     nodes: Positive = 1
     backend: Literal["mp", "ray"] = "mp"
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor * self.pipeline * self.data
 
 
 class ReasoningParser(_SpecPart, frozen=True, kw_only=True):
@@ -257,8 +261,7 @@ def gpus(spec: EngineSpec) -> int:
         return 0
     if isinstance(spec, External):
         return spec.gpus
-    spread = spec.parallelism
-    return spread.tensor * spread.pipeline * spread.data if spec.gpu else 0
+    return spec.parallelism.gpus if spec.gpu else 0
 
 
 # A spec's file → the spec, or all that is wrong with it.
@@ -462,7 +465,7 @@ def _twice(key: str, names: Sequence[str], noun: str) -> _Findings:
 
 def _spread(spec: Vllm) -> _Findings:
     spread = spec.parallelism
-    gpus = spread.tensor * spread.pipeline * spread.data * spec.replicas
+    gpus = spread.gpus * spec.replicas
     if gpus % spread.nodes:
         problem = f"{gpus} GPUs can't be spread evenly over {spread.nodes} nodes"
         yield ("parallelism", "nodes"), problem, "take a number of nodes that divides them"
