@@ -24,9 +24,9 @@ from adapters.chat import (
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.stream import Delta, TranslatedStream, chat_reply
 from adapters.thinking import OFF, ThinkingControl, applied
-from adapters.usage import Count, counters, larger, later, tier, unread
+from adapters.usage import Count, counters, larger, later, tier
 from router.errors import UpstreamFailure
-from router.types.attempt import THOUGHT_BESIDE, Call, CountSource, StreamDecoder, TargetReply, Usage
+from router.types.attempt import THOUGHT_BESIDE, UNREADABLE_USAGE, Call, CountSource, StreamDecoder, TargetReply, Usage
 from router.types.target import Contract
 
 _WIRE: Json = WIRES["anthropic"]
@@ -497,7 +497,7 @@ def latest(before: AnthropicTokens, after: AnthropicTokens) -> AnthropicTokens:
 
 def usage(tokens: AnthropicTokens) -> Usage:
     """With `iterations` (server-side fallback, compaction) each counter is their sum, or the top level if larger."""
-    violations = unread(tokens.unreadable)
+    violations = [UNREADABLE_USAGE] if tokens.unreadable else []
     if tokens.iterations:
         tokens = _summed(tokens, tokens.iterations, violations)
     creation = tokens.cache_creation or _CacheCreation()

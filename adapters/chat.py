@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, failure
 from router.errors import ClientError, invalid
-from router.types.attempt import Call, StreamDecoder, TargetReply, UpstreamRequest
+from router.types.attempt import Call, UpstreamRequest
 from router.types.yaml_file import load_data
 
 Json = dict[str, Any]
@@ -63,7 +63,7 @@ class ToolChoice(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """The fields that both wires translate; what is in none of them travels on untouched (`extras`)."""
+    """The fields that both wires translate; what is in none of them travels on untouched."""
 
     messages: list[ChatMessage]
     tools: list[Json] | None = None
@@ -141,11 +141,6 @@ def parse(body: Mapping[str, Raw], refuses: Set[str] = frozenset()) -> ChatReque
         raise _refusal(error) from None
 
 
-def extras(body: Mapping[str, Raw], refuses: Set[str] = frozenset()) -> dict[str, Any]:
-    """The client's fields that are not OpenAI's: the provider may know them."""
-    return {name: raw for name, raw in body.items() if name not in _TRANSLATED and name not in refuses}
-
-
 def left_out(call: Call, lacks: Set[str]) -> tuple[str, ...]:
     """Fields of the request that are among those that its target's wire lacks.
 
@@ -159,7 +154,7 @@ def left_out(call: Call, lacks: Set[str]) -> tuple[str, ...]:
 
 
 def native(own: Json, name: str, kind: Any = Json) -> Any:
-    """One of `extras` as a value of its kind; None if it is absent or null. Raises `ClientError` 400."""
+    """A field of `own` as a value of its kind; None if it is absent or null. Raises `ClientError` 400."""
     try:
         return msgspec.json.decode(own.get(name, b"null"), type=kind | None)
     except UNREADABLE as error:
@@ -237,7 +232,9 @@ class TranslatingAdapter(ABC):
         """Raises `ClientError` 400 for a body that is no chat request."""
         refuses = call.target.provider.quirks.refuses
         try:
-            path, body, thinking = self._translate(call, parse(call.body, refuses), extras(call.body, refuses))
+            # The client's fields that are not OpenAI's: the provider may know them.
+            own = {name: raw for name, raw in call.body.items() if name not in _TRANSLATED and name not in refuses}
+            path, body, thinking = self._translate(call, parse(call.body, refuses), own)
             sent = msgspec.json.encode(body)
         except RecursionError:
             raise invalid(None, "The request is nested too deeply.") from None
@@ -249,9 +246,3 @@ class TranslatingAdapter(ABC):
     @abstractmethod
     def _translate(self, call: Call, chat: ChatRequest, own: Json) -> tuple[str, Json, str]:
         """Path, body, and the thinking control that the body really carries; `own`: fields that are not OpenAI's."""
-
-    @abstractmethod
-    def decode(self, call: Call, body: bytes) -> TargetReply: ...
-
-    @abstractmethod
-    def stream(self, call: Call) -> StreamDecoder: ...

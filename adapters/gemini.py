@@ -26,9 +26,10 @@ from adapters.chat import (
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.stream import Delta, TranslatedStream, answer_id, chat_reply
 from adapters.thinking import ThinkingControl, applied
-from adapters.usage import Count, counters, later, tier, unread
+from adapters.usage import Count, counters, later, tier
 from router.errors import UpstreamFailure
-from router.types.attempt import CACHED_BESIDE, Call, CountSource, ErrorKind, Failure, StreamDecoder, TargetReply, Usage
+from router.types import attempt
+from router.types.attempt import Call, CountSource, ErrorKind, Failure, StreamDecoder, TargetReply, Usage
 from router.types.target import Contract
 
 _WIRE: Json = WIRES["gemini"]
@@ -429,7 +430,7 @@ TOKENS = msgspec.json.Decoder(GeminiTokens)
 
 
 def usage(tokens: GeminiTokens) -> Usage:
-    violations = unread(tokens.unreadable)
+    violations = [attempt.UNREADABLE_USAGE] if tokens.unreadable else []
     prompt = tokens.prompt_token_count or 0
     cached = tokens.cached_content_token_count or 0
     tool_use = tokens.tool_use_prompt_token_count or 0
@@ -442,7 +443,7 @@ def usage(tokens: GeminiTokens) -> Usage:
         thoughts = max((tokens.total_token_count or 0) - prompt - tool_use - candidates, 0)
         source = CountSource.DERIVED
     if cached > prompt:
-        violations.append(CACHED_BESIDE)
+        violations.append(attempt.CACHED_BESIDE)
     output = candidates + (thoughts or 0)
     stated = output if tokens.total_token_count is None else tokens.total_token_count - prompt - tool_use
     if stated != output:

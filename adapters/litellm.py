@@ -1,12 +1,11 @@
-"""The adapter of LiteLLM: request, answer, and the thread that calls it."""
+"""The adapter of LiteLLM: request, answer, and the threads that call it."""
 
 import asyncio
 import logging
 import os
 import re
-import threading
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -22,10 +21,7 @@ from router.types.attempt import Call, ErrorKind, Failure, UpstreamRequest
 from router.types.request import Endpoint
 from router.types.target import Timeouts
 
-# An answer that a thread writes and the event loop reads, at the reader's pace.
-
-DEPTH = 16
-"""Pieces that a thread may be ahead of its reader."""
+# An answer whose pieces are made in threads, each when the event loop asks for it.
 
 
 class ResponseHead(Struct, frozen=True):
@@ -33,42 +29,22 @@ class ResponseHead(Struct, frozen=True):
     headers: Mapping[str, str]
 
 
-Piece = ResponseHead | bytes | UpstreamFailure | None
-"""What a thread writes, in this order: a head, bytes, None at the end; a failure ends it at any place."""
-
-
-class Stopped(Exception):
-    """Nobody reads any more."""
+Pieces = Generator[ResponseHead | bytes]
+"""A head, then the body; it raises `UpstreamFailure` at any place."""
 
 
 class ThreadedResponse:
-    """An `UpstreamResponse`; `write` belongs to the thread, everything else to the event loop that made it."""
+    """An `UpstreamResponse`. A piece is made once the one before it was read: a slow reader has the provider wait."""
 
     arrived_ms = None
     buffered = 0
 
-    def __init__(self, timeouts: Timeouts) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._timeouts = timeouts
-        self._end = self._loop.time() + timeouts.total / 1000
-        self._pieces: asyncio.Queue[Piece] = asyncio.Queue()
-        self._room = threading.Semaphore(DEPTH)
-        self._stopped = threading.Event()
+    def __init__(self, pieces: Pieces, threads: Executor, timeouts: Timeouts) -> None:
+        self._pieces, self._threads, self._timeouts = pieces, threads, timeouts
+        self._end = asyncio.get_running_loop().time() + timeouts.total / 1000
+        self._asked: Future[ResponseHead | bytes | None] | None = None
         self.status = 0
         self.headers: Mapping[str, str] = {}
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopped.is_set()
-
-    def write(self, piece: Piece) -> None:
-        """Waits while the reader is far behind; raises `Stopped` once it is gone or overdue."""
-        if not self._room.acquire(timeout=self._timeouts.total / 1000) or self.stopped:
-            raise Stopped
-        try:
-            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
-        except RuntimeError:  # the loop is closed
-            raise Stopped from None
 
     async def opened(self) -> "ThreadedResponse":
         """Waits for the head, at most `timeouts.first`."""
@@ -85,22 +61,26 @@ class ThreadedResponse:
             yield data
 
     def close(self, *, complete: bool = False) -> None:
-        """The thread stops at its next piece."""
-        self._stopped.set()
-        self._room.release()
+        """LiteLLM's stream is closed: now, or by the thread that waits for its next piece."""
+        if self._asked is None:
+            self._pieces.close()
+        else:
+            self._asked.cancel()
+            self._asked.add_done_callback(lambda _: self._pieces.close())
 
     def unread(self) -> tuple[bytes, int]:
         return b"", 0
 
-    async def _next(self, limit_ms: int) -> Piece:
-        seconds = min(limit_ms / 1000, self._end - self._loop.time())
+    async def _next(self, limit_ms: int) -> ResponseHead | bytes | None:
+        """None at the end. What comes after its reader was cancelled is for the next one."""
+        seconds = min(limit_ms / 1000, self._end - asyncio.get_running_loop().time())
+        if self._asked is None:
+            self._asked = self._threads.submit(next, self._pieces, None)
         try:
-            piece = await asyncio.wait_for(self._pieces.get(), seconds)
+            piece = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), seconds)
         except TimeoutError:
             raise UpstreamFailure(Failure(ErrorKind.TIMEOUT, "The provider did not answer in time.")) from None
-        self._room.release()
-        if isinstance(piece, UpstreamFailure):
-            raise piece
+        self._asked = None
         return piece
 
 
@@ -271,7 +251,7 @@ def _own(causes: list[BaseException]) -> _Refusal:
 # logs and telemetry are off: dispatch, ledger and telemetry are ours.
 
 WORKERS = 32
-"""Calls at a time, streams included; more wait for their turn within their `timeouts.first`."""
+"""Calls, or streams whose next piece is waited for, at a time; more wait for their turn within their timeouts."""
 REMEDY = "pip install --no-deps --require-hashes -r requirements/litellm.txt"
 
 _JSON_HEAD = ResponseHead(200, {"content-type": "application/json"})
@@ -300,8 +280,8 @@ class LitellmTransport:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="litellm")
 
     async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> ThreadedResponse:
-        answer = ThreadedResponse(timeouts)
-        self._threads.submit(_work, answer, _WIRE["functions"][request.path], _arguments(base_url, request, timeouts))
+        pieces = _pieces(_WIRE["functions"][request.path], _arguments(base_url, request, timeouts))
+        answer = ThreadedResponse(pieces, self._threads, timeouts)
         try:
             return await answer.opened()
         except BaseException:
@@ -330,40 +310,26 @@ def _arguments(base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> d
     return arguments
 
 
-def _work(response: ThreadedResponse, function: str, arguments: dict[str, Any]) -> None:
-    """One call, in a thread."""
-    if response.stopped:
-        return
-    pieces = _pieces(function, arguments)
-    try:
-        for piece in pieces:
-            response.write(piece)
-    except Stopped:
-        pieces.close()
-
-
-def _pieces(function: str, arguments: dict[str, Any]) -> Generator[Piece]:
+def _pieces(function: str, arguments: dict[str, Any]) -> Pieces:
     """The whole answer to one call, whatever comes of it."""
     begun = False
     try:
         for piece in _litellm_answered(function, arguments):
             yield piece
             begun = True
-        yield None
     except ImportError as error:
         message = f"LiteLLM can't be imported ({error.name} is missing): {REMEDY}"
-        yield UpstreamFailure(Failure(ErrorKind.MODEL_MISSING, message))
+        raise UpstreamFailure(Failure(ErrorKind.MODEL_MISSING, message)) from None
     except Exception as error:
         reason = explain(error)
         if isinstance(reason, Failure):
-            yield UpstreamFailure(reason)
-        elif begun:
-            yield UpstreamFailure(failure(reason.status, reason.headers, reason.body))
-        else:
-            yield from (ResponseHead(reason.status, reason.headers), reason.body, None)
+            raise UpstreamFailure(reason) from None
+        if begun:
+            raise UpstreamFailure(failure(reason.status, reason.headers, reason.body)) from None
+        yield from (ResponseHead(reason.status, reason.headers), reason.body)
 
 
-def _litellm_answered(function: str, arguments: dict[str, Any]) -> Generator[Piece]:
+def _litellm_answered(function: str, arguments: dict[str, Any]) -> Pieces:
     """A stream's head comes with its first event, so that what fails before it still has a status."""
     result = getattr(_litellm(), function)(**arguments)
     if not arguments.get("stream"):

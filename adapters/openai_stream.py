@@ -195,36 +195,27 @@ def parse(payload: bytes) -> tuple[dict[str, Raw], ChatAnswer]:
     return fields, answer
 
 
-def without_usage(fields: dict[str, Raw], answer: ChatAnswer) -> None:
-    """Takes every usage object out of `fields`."""
+_PARTS = msgspec.json.Decoder(list[ContentPart])
+
+
+def tidy(fields: dict[str, Raw], answer: ChatAnswer) -> None:
+    """Takes every usage object out of `fields`, and makes content parts of Mistral's reasoning models the text and the
+    thoughts that clients expect.
+
+    Thoughts can't travel back: Mistral refuses a message with `reasoning_content`, as its row in the catalog says.
+    """
     fields.pop("usage", None)
     if answer.x_groq is not None and answer.x_groq.usage is not NULL:
         fields.pop("x_groq")
     for choice in answer.choices or ():
-        if choice.usage is not NULL:
-            choices = ROWS.decode(fields["choices"])
-            for members in choices:
-                members.pop("usage", None)
-            fields["choices"] = Raw(msgspec.json.encode(choices))
-            return
-
-
-_PARTS = msgspec.json.Decoder(list[ContentPart])
-
-
-def plain(fields: dict[str, Raw], answer: ChatAnswer) -> None:
-    """Content parts of Mistral's reasoning models become the text and the thoughts that clients expect.
-
-    Thoughts can't travel back: Mistral refuses a message with `reasoning_content`, as its row in the catalog says.
-    """
-    for choice in answer.choices or ():
         message = choice.delta or choice.message
-        if message is not None and isinstance(message.content, list):
+        if choice.usage is not NULL or (message is not None and isinstance(message.content, list)):
             break
     else:
         return
     choices = ROWS.decode(fields["choices"])
     for members in choices:
+        members.pop("usage", None)
         for name in ("message", "delta"):
             if bytes(members.get(name, NULL)) not in BLANK:
                 members[name] = _without_parts(members[name])
@@ -506,9 +497,8 @@ class ChatDecoder(EventStream):
             elif name != "object":
                 self._identity[name] = fields[name]
         fields["model"] = self._model
-        plain(fields, answer)
-        if "usage" in fields or report is not None:
-            without_usage(fields, answer)
-            if self._call.stream_usage:
-                fields["usage"] = NULL
+        reports = "usage" in fields or report is not None
+        tidy(fields, answer)
+        if reports and self._call.stream_usage:
+            fields["usage"] = NULL
         return fields

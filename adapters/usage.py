@@ -69,7 +69,7 @@ _DECODER = msgspec.json.Decoder(_shape(((first, *rest) for _, first, rest in _PL
 _TOTAL_COST = msgspec.json.Decoder(_TotalCost)
 
 
-class UsageReport(Struct, frozen=True, kw_only=True):
+class UsageReport(Struct, frozen=True):
     """A provider's counters as it counts them (nested, not disjoint); None is "not said". `cost` is nano-USD."""
 
     input: int | None = None
@@ -129,9 +129,7 @@ def tier(name: str | None) -> str:
 
 def merge(a: UsageReport | None, b: UsageReport | None) -> UsageReport | None:
     """The maximum of each counter."""
-    if a is None or b is None:
-        return a or b
-    return UsageReport(**{name: larger(getattr(a, name), getattr(b, name)) for name in UsageReport.__struct_fields__})
+    return later(a, b) if a and b else a or b
 
 
 def _cost(wire: _Charged) -> int | None:
@@ -164,11 +162,6 @@ def later(before: Counters, after: Counters) -> Counters:
     """A cumulative report: the larger reading of every counter; of anything else the newer one that says something."""
     pairs = zip(structs.astuple(before), structs.astuple(after), strict=True)
     return type(after)(*[larger(a, b) if isinstance(a, int) or isinstance(b, int) else b or a for a, b in pairs])
-
-
-def unread(unreadable: bool) -> list[str]:
-    """The violations that a report begins with."""
-    return [UNREADABLE_USAGE] if unreadable else []
 
 
 def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | None:

@@ -8,13 +8,13 @@ ended by signal N, as shells say it). It knows the standard library only, so tha
 
 import ctypes
 import os
-import select
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
+from threading import Thread
+from time import sleep
 
 GUARDS = "guards "
 GRACE_S = 5.0
@@ -24,7 +24,6 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(command: list[str]) -> int:
-    bell = _bell()
     try:
         # The engine's input is a pipe from here: what reads it until its end, ends even if this process is killed.
         engine = subprocess.Popen(  # noqa: S603 - the spec is the operator's
@@ -33,40 +32,29 @@ def main(command: list[str]) -> int:
     except OSError as error:
         sys.stdout.write(f"can't run {command[0]}: {error.strerror}\n")
         return 127
+    signal.signal(signal.SIGTERM, lambda *_: engine.terminate())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.stdout.write(f"{GUARDS}{engine.pid}\n")
     sys.stdout.flush()
-    if _until_unwanted(engine, bell):
-        engine.terminate()
-        deadline = monotonic() + GRACE_S
-        while engine.poll() is None and (left := deadline - monotonic()) > 0:
-            if select.select([bell], [], [], left)[0]:
-                os.read(bell, 64)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(engine.pid, signal.SIGKILL)
+    Thread(target=_end_unwanted, args=(engine,), daemon=True).start()
     status = engine.wait()
+    _kill(engine)
     return status if status >= 0 else 128 - status
 
 
-def _bell() -> int:
-    """Readable whenever a signal came: each is a byte, its number."""
-    ear, bell = os.pipe()
-    os.set_blocking(bell, False)
-    os.set_blocking(ear, False)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
-    signal.set_wakeup_fd(bell)
-    return ear
+def _end_unwanted(engine: "subprocess.Popen[bytes]") -> None:
+    """Ends the engine once nobody wants it any more."""
+    while os.read(0, 64):
+        pass
+    engine.terminate()
+    sleep(GRACE_S)
+    _kill(engine)
 
 
-def _until_unwanted(engine: "subprocess.Popen[bytes]", bell: int) -> bool:
-    """Whether the engine still runs, though nobody wants it any more."""
-    while engine.poll() is None:
-        readable, _, _ = select.select([0, bell], [], [])
-        if bell in readable and signal.SIGTERM in os.read(bell, 64):
-            engine.terminate()
-        if 0 in readable and not os.read(0, 64):
-            return engine.poll() is None
-    return False
+def _kill(engine: "subprocess.Popen[bytes]") -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(engine.pid, signal.SIGKILL)
 
 
 def _dying_with_us() -> Callable[[], None] | None:

@@ -1,7 +1,7 @@
-"""The child process around llama.cpp's own HTTP server: `python -m local_serving.llamacpp ENGINE PORT`.
+"""The child process around llama.cpp's own HTTP server: `python -m local_serving.llamacpp SPEC PORT`.
 
 A process of its own, because an abort in C++ would take the gateway along. It lives until its standard input ends, so
-that it never outlives a parent that was killed. ENGINE is a name, the path of a spec, or the spec itself as JSON.
+that it never outlives a parent that was killed. SPEC is JSON.
 """
 
 import os
@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import tempfile
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -21,7 +20,6 @@ from typing import IO, Any
 
 import msgspec
 
-from local_serving.reader import read
 from local_serving.spec import EngineError, Llamacpp, Parts
 
 HOST = "127.0.0.1"
@@ -38,26 +36,15 @@ _MOST_THREADS = 8
 
 
 def main() -> None:
-    parser = ArgumentParser(prog="python -m local_serving.llamacpp")
-    parser.add_argument("engine", type=_spec)
-    parser.add_argument("port", type=int)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     Thread(target=_die_with_parent, daemon=True).start()
     try:
-        arguments = parser.parse_args()
-        server = _serve(arguments.engine, arguments.port)
+        server = _serve(msgspec.json.decode(sys.argv[1], type=Llamacpp), int(sys.argv[2]))
     except EngineError as error:
         sys.exit(str(error))
     sys.stdout.write(f"{LISTENING} {server.listening_address}\n")
     sys.stdout.flush()
     signal.pause()
-
-
-def _spec(engine: str) -> Llamacpp:
-    spec = msgspec.json.decode(engine, type=Llamacpp) if engine.startswith("{") else read(engine)
-    if isinstance(spec, Llamacpp):
-        return spec
-    raise EngineError(f"{spec.name} is not an engine of llama.cpp")
 
 
 def _die_with_parent() -> None:

@@ -15,8 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct, structs
 
 from local_serving.recipe import ENGINE_DRAIN_S, arguments, environment, names
-from local_serving.served import gpus
-from local_serving.spec import EngineError, EngineSpec, External, Llamacpp, Vllm
+from local_serving.spec import EngineError, EngineSpec, External, Llamacpp, Vllm, gpus
 
 # Manifests and specs as YAML that comes out the same each time.
 
@@ -287,7 +286,7 @@ def on_each(spec: Vllm) -> int:
         raise EngineError(
             f"{spec.name}: {ranks} {noun} can't be spread over {spread.nodes} nodes: change `parallelism`"
         )
-    return spread.tensor * spread.pipeline * spread.data // spread.nodes
+    return spread.gpus // spread.nodes
 
 
 HEAD = ("ray", "start", "--head", f"--port={RAY_PORT}")

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from local_serving.served import gpus
-from local_serving.spec import EngineSpec, External, Vllm
+from local_serving.spec import EngineSpec, External, Vllm, gpus
 from router.types.price import ADDITIVE, UNITS_PER_RATE, EngineHour, EnginePrice, version_of
 from router.types.target import BilledHours, Load
 
@@ -211,46 +210,21 @@ MOST_RETURNED = 0.25
 """Of a price: what those before it, which came late, took too much or too little."""
 
 
-class Machine(Struct, frozen=True, kw_only=True):
-    """What an engine runs on, all replicas together. `hourly` in nano-USD; 0: nobody said."""
-
-    engine: str
-    replicas: int = 1
-    hourly: int = 0
-    counted: BilledHours = BilledHours.MARGINAL
-    external: bool = False
-    gpus: tuple[int, ...] = ()
-    """Those of this machine whose meters can be read."""
-    watts: int = 0
-    """Under load, as its spec declares; 0: nobody said."""
-    pue: float = 1.0
-
-
-def machine(spec: EngineSpec, hourly: int) -> Machine:
-    """`hourly`: nano-USD for all replicas, as the policy or the spec says."""
-    replicas, external = (len(spec.urls), True) if isinstance(spec, External) else (spec.replicas, False)
-    each = gpus(spec)
-    return Machine(
-        engine=spec.name,
-        replicas=replicas,
-        hourly=hourly,
-        counted=spec.cost.counted,
-        external=external,
-        gpus=(spec.gpus or tuple(range(replicas * each))) if isinstance(spec, Vllm) else (),
-        watts=spec.cost.watts * replicas * max(1, each),
-        pue=spec.cost.pue,
-    )
-
-
 class Metered:
-    """Of one gateway. `last`: the price in force when it starts."""
+    """What a gateway knows of an engine, all replicas together."""
 
-    def __init__(self, machine: Machine, gateway: str, last: EnginePrice | None = None) -> None:
-        self._machine, self._gateway, self._last = machine, gateway, last
+    def __init__(self, spec: EngineSpec, hourly: int, gateway: str, last: EnginePrice | None = None) -> None:
+        """`hourly`: nano-USD for all replicas, as the policy or the spec says; 0: neither does. `last`: the price in
+        force when it starts."""
+        self._spec, self._hourly, self._gateway, self._last = spec, hourly, gateway, last
+        self._replicas, each = len(spec.urls) if isinstance(spec, External) else spec.replicas, gpus(spec)
+        self._watts = spec.cost.watts * max(1, each)
+        """Of a replica under load, as the spec declares."""
         wall_ms, busy_ms = (last.wall_ms, last.busy_ms) if last else (0, 0)
-        self._window = WorkWindow(machine.replicas, wall_ms, busy_ms)
+        self._window = WorkWindow(self._replicas, wall_ms, busy_ms)
         self._meters: dict[int, LoadMeter] = {}
-        self._power: Power | None = gpu_power(machine.gpus)
+        ours = (spec.gpus or range(self._replicas * each)) if isinstance(spec, Vllm) else ()
+        self._power: Power | None = gpu_power(ours)
         self._spent, self._over = EngineWork(), 0.0
         """`_over`: what prices have taken so far beyond what the work cost; nano-USD × a million."""
 
@@ -268,34 +242,34 @@ class Metered:
         spent, self._spent, drawn = self._spent, EngineWork(), self._power() if self._power else None
         if not spent.wall_ms:
             return None
-        machine = self._machine
-        declared = spent.busy_ms * machine.watts / machine.replicas * machine.pue if machine.watts else None
+        cost = self._spec.cost
+        declared = spent.busy_ms * self._watts * cost.pue if self._watts else None
         return EngineHour(
-            engine=machine.engine,
+            engine=self._spec.name,
             hour=now_ms // HOUR_MS,
             gateway=self._gateway,
-            external=int(machine.external),
+            external=int(isinstance(self._spec, External)),
             **{name: round(getattr(spent, name)) for name in ADDITIVE if hasattr(spent, name)},
             uncached_tokens=round(spent.uncached),
             cached_tokens=round(spent.cached),
             output_tokens=round(spent.output),
-            cost=round(spent.wall_ms * machine.hourly / machine.replicas / HOUR_MS),
-            energy_mj=None if drawn is None else round(drawn * machine.pue),
+            cost=round(spent.wall_ms * self._hourly / self._replicas / HOUR_MS),
+            energy_mj=None if drawn is None else round(drawn * cost.pue),
             declared_mj=None if declared is None else round(declared),
         )
 
     def price(self, now_ms: int) -> EnginePrice | None:
         """The one that is in force from now on; None: that of before is, or nothing is measured yet."""
-        machine, last = self._machine, self._last
-        if not machine.hourly:
+        hourly, counted, last = self._hourly, self._spec.cost.counted, self._last
+        if not hourly:
             return None
-        if last is not None and (last.hourly, last.counted) != (machine.hourly, machine.counted):
+        if last is not None and (last.hourly, last.counted) != (hourly, counted):
             # The same measurement, at another price of the hour.
             before = last.wall_ms / last.busy_ms if last.counted == BilledHours.FULL and last.busy_ms else 1.0
-            times = machine.hourly / last.hourly * self._window.idle(machine.counted) / before
+            times = hourly / last.hourly * self._window.idle(counted) / before
             rates = TokenRates(last.input, last.cached, last.output).times(times)
         else:
-            measured = self._window.rates(machine.hourly, machine.counted)
+            measured = self._window.rates(hourly, counted)
             if measured is None or (last is not None and now_ms - last.since_ms < LEAST_APART_MS):
                 return None
             # Less, where prices have taken too much: a load that gets quicker has many tokens at the price of the slow
@@ -307,13 +281,13 @@ class Metered:
                 return None
         work = self._window.work
         self._last = EnginePrice(
-            version=version_of(machine.engine, now_ms),
-            engine=machine.engine,
+            version=version_of(self._spec.name, now_ms),
+            engine=self._spec.name,
             gateway=self._gateway,
             since_ms=now_ms,
             **rates._asdict(),
-            counted=machine.counted,
-            hourly=machine.hourly,
+            counted=counted,
+            hourly=hourly,
             wall_ms=round(self._window.wall_ms),
             busy_ms=round(self._window.busy_ms),
             uncached_tokens=round(work.uncached),
@@ -323,5 +297,4 @@ class Metered:
         return self._last
 
     def _due(self, busy_ms: float) -> float:
-        machine = self._machine
-        return busy_ms * per_ms(machine.hourly, machine.replicas) * self._window.idle(machine.counted)
+        return busy_ms * per_ms(self._hourly, self._replicas) * self._window.idle(self._spec.cost.counted)

@@ -106,21 +106,16 @@ def of_gpu(spec: Vllm, model: Architecture) -> int:
     """On each GPU."""
     spread, pools = spec.parallelism, spec.runner == "pooling"
     total: int = _FIGURES["gpu_context"] + loras(spec.adapters, model)
-    if spread.tensor * spread.pipeline * spread.data > 1:
+    if spread.gpus > 1:
         total += _FIGURES["collectives"]
     if not (spec.eager or pools):
         total += _FIGURES["graphs"]
     if not pools:
         total += spec.parallel * model.vocabulary * _FIGURES["sampled"]
-    return total + step_tokens(spec.gpu) * model.hidden * int(_FIGURES["live"]) * 2
-
-
-def step_tokens(gpu: str) -> int:
-    """Tokens that vLLM works on at once."""
-    sizes: list[tuple[int, int]] = _FIGURES["step_tokens"]
-    if gpu.startswith(_FIGURES["slower"]):
-        return sizes[-1][1]
-    return next(tokens for least, tokens in sizes if GPUS[gpu].memory >= least * GIB)
+    # Tokens that vLLM works on at once.
+    memory = 0 if spec.gpu.startswith(_FIGURES["slower"]) else GPUS[spec.gpu].memory
+    step: int = next(tokens for least, tokens in _FIGURES["step_tokens"] if memory >= least * GIB)
+    return total + step * model.hidden * int(_FIGURES["live"]) * 2
 
 
 def loras(adapters: tuple[LoraAdapter, ...], model: Architecture) -> int:
@@ -342,7 +337,7 @@ def _on_gpus(spec: Vllm, model: Architecture) -> EnginePlan:
     held, more = on_gpu(of, spread), of_gpu(spec, model)
     available = round(gpu.memory * spec.memory)
     room = _of_vllm(spec, cache, max(available - held - more, 0))
-    gpus = spread.tensor * spread.pipeline * spread.data
+    gpus = spread.gpus
     streams = max(min(spec.parallel, room["tokens"] // min(_ANSWER_TOKENS, spec.context)), 1)
     return EnginePlan(
         **_shared(spec, model, f"{gpus} × {spec.gpu}", gpus),

@@ -1,4 +1,4 @@
-"""Spec → what one replica is started with: command line and environment; and what can be known to be wrong before.
+"""Spec → what one replica is started with, command line and environment, and what targets are told of the engine.
 
 How vLLM is called is pure, so that what is launched here and what other platforms launch is the same.
 """
@@ -7,16 +7,20 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct, structs
 
+from local_serving import spec as specs
 from local_serving.llamacpp import HOST
-from local_serving.served import gpus
-from local_serving.spec import VLLM, EngineError, Llamacpp, Vllm
+from local_serving.plan import plan
+from local_serving.spec import VLLM, EngineCost, EngineError, EngineSpec, External, Llamacpp, SpecError, Vllm, gpus
+from router.types.price import Price, nano_from_usd
+from router.types.target import ServedEngine
 from router.types.yaml_file import load_data
 
 SETTING = "LOWPASS_VLLM_PYTHON"
@@ -182,3 +186,67 @@ def _talk(spec: Vllm) -> Iterator[str]:
 def _sleeps(spec: Vllm) -> bool:
     """vLLM frees the memory of GPUs only; on a CPU `--enable-sleep-mode` is refused."""
     return bool(spec.sleep_after_s and spec.gpu)
+
+
+# What targets are told of an engine.
+
+NOWHERE = ("http://127.0.0.1:9/v1",)
+"""Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
+
+
+class Unlaunched(Mapping[str, ServedEngine]):
+    """Engines as they would be, were they launched: those that come with lowpass, and those of `names` that are paths
+    of specs. Each is read when it is asked for; one whose spec is wrong says what is."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._read: dict[str, ServedEngine | None] = dict.fromkeys((*specs.known(), *filter(specs.is_path, names)))
+
+    def __getitem__(self, name: str) -> ServedEngine:
+        engine = self._read[name]
+        if engine is None:
+            try:
+                engine = served(specs.read(name), NOWHERE)
+            except SpecError as error:
+                rows = ((f"{row.file}:{row.line}:{row.column}: {row.what}", row.remedy) for row in error.problems)
+                engine = ServedEngine(name=name, urls=NOWHERE, mistakes=tuple(rows))
+            self._read[name] = engine
+        return engine
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+
+def served(spec: EngineSpec, urls: Sequence[str]) -> ServedEngine:
+    """`urls`: a base URL for each replica."""
+    reasoning, adapters = (None, ()) if isinstance(spec, Llamacpp) else (spec.reasoning, spec.adapters)
+    # Thinking tokens in what ends a thought: all before its last word, the mark; no token is shorter than a byte.
+    end = reasoning.end.rstrip().encode() if reasoning else b""
+    return ServedEngine(
+        name=spec.name,
+        urls=tuple(urls),
+        model="" if isinstance(spec, Llamacpp) else next(iter(spec.served), ""),
+        adapters=frozenset(adapter if isinstance(adapter, str) else adapter.name for adapter in adapters),
+        slots=spec.parallel,
+        hourly=spec.replicas * nano_from_usd(spec.cost.host_hour_usd + gpus(spec) * spec.cost.gpu_hour_usd),
+        planned=_planned(spec),
+        counted=spec.cost.counted,
+        thinking_exact=reasoning is not None,
+        thinking_written=reasoning.written if reasoning else 0,
+        thinking_forced=len(end) - len(end.split()[-1]) if end else 0,
+    )
+
+
+def _planned(spec: EngineSpec) -> Price | None:
+    """At the likely speed; None where the spec has no price per hour, or not all is known that a plan needs."""
+    try:
+        expected = None if isinstance(spec, External) or spec.cost == EngineCost() else plan(spec)
+    except EngineError:
+        return None
+    if expected is None or expected.usd is None:
+        return None
+    rates = [nano_from_usd(Decimal(guess.likely)) for guess in (expected.usd.input, expected.usd.output)]
+    version = f"planned: {expected.device} at {expected.hourly} USD/h"
+    return Price(input=rates[0], output=rates[1], version=version)

@@ -22,10 +22,9 @@ import msgspec
 
 from local_serving import record, replica
 from local_serving.llamacpp import HOST, taken
-from local_serving.recipe import ENGINE_DRAIN_S, EngineHome, Launched
+from local_serving.recipe import ENGINE_DRAIN_S, EngineHome, Launched, served
 from local_serving.record import EngineRecord, Owner
 from local_serving.replica import EngineProcess
-from local_serving.served import served
 from local_serving.spec import EngineError, EngineSpec, External, Llamacpp
 from router.types.target import SERVING, EngineState, ServedEngine, Status
 
@@ -90,11 +89,6 @@ class Engine:
     async def drain(self, limit_s: float) -> None:
         """Requests in progress have `limit_s` to finish; then it is stopped."""
         await self._end(process.drain(limit_s) for process in self._replicas)
-
-    def error(self, problem: str) -> EngineError:
-        return EngineError(
-            f"local engine {self.spec.name} {problem}{_reason(self.states)} (log: {log_of(self._logs, self.spec, 0)})"
-        )
 
     async def _end(self, ends: Iterable[Coroutine[None, None, None]]) -> None:
         if self._following:
@@ -190,9 +184,6 @@ class WatchedServer:
         """It goes on without us."""
         await self.stop()
 
-    def error(self, problem: str) -> EngineError:
-        return EngineError(f"engine {self.spec.name} {problem}{_reason(self.states)}")
-
     async def _watch(self, number: int) -> None:
         failures = 0
         while True:
@@ -230,10 +221,6 @@ def _states(spec: EngineSpec, urls: Sequence[str], status: Status, reason: str =
     ]
 
 
-def _reason(states: Sequence[EngineState]) -> str:
-    return next((f": {state.last_error}" for state in states if state.last_error), "")
-
-
 def log_of(logs: Path, spec: Launched, number: int) -> Path:
     return logs / (f"{spec.name}.log" if spec.replicas == 1 else f"{spec.name}.{number}.log")
 
@@ -244,18 +231,16 @@ class Supervisor:
     Children of this process, in the running event loop; each logs to `log_dir`/<engine>[.<replica>].log, bounded to
     twice 1 MB. An engine that another process of the same home runs already is used, not started again.
 
-    Either `await start()`, or `launch()` and later `await ready(name)`; then `await stop()`, whatever happened.
+    `launch()` and later `await ready(name)`; then `await stop()`, whatever happened.
     """
 
-    def __init__(
-        self, specs: Iterable[EngineSpec], log_dir: Path, home: EngineHome | None = None, owner: Owner = "serve"
-    ) -> None:
-        """`home`: else state is kept in `log_dir`/engines. Raises `EngineError` if nothing can be written there."""
-        self._news = asyncio.Event()
+    def __init__(self, specs: Iterable[EngineSpec], log_dir: Path, home: EngineHome, owner: Owner = "serve") -> None:
+        """Raises `EngineError` if nothing can be written to `home`."""
+        self._news, self._logs = asyncio.Event(), log_dir
         self._engines: dict[str, Engine | WatchedServer] = {
             spec.name: WatchedServer(spec, self._news.set)
             if isinstance(spec, External)
-            else Engine(spec, log_dir, home or EngineHome(log_dir / "engines"), owner, self._news.set)
+            else Engine(spec, log_dir, home, owner, self._news.set)
             for spec in specs
         }
         self.served: Mapping[str, ServedEngine] = MappingProxyType(
@@ -291,20 +276,10 @@ class Supervisor:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise engine.error(f"is not ready after {limit_s:g} s") from None
+            raise self._error(engine, f"is not ready after {limit_s:g} s") from None
         if not _serves(engine):
             failed = any(state.status is Status.FAILED for state in engine.states)
-            raise engine.error("does not start" if failed else "was stopped")
-
-    async def start(self, timeout_s: float | None = None) -> None:
-        """Launches every engine and waits for all; when one fails, stops the others and raises its `EngineError`."""
-        try:
-            self.launch()
-            for name in self._engines:
-                await self.ready(name, timeout_s)
-        except BaseException:
-            await self.stop()
-            raise
+            raise self._error(engine, "does not start" if failed else "was stopped")
 
     async def drain(self, name: str) -> None:
         """DRAINING while it finishes what it has, for `DRAIN_S` at most; then it is stopped. Raises `EngineError`."""
@@ -313,6 +288,12 @@ class Supervisor:
     async def stop(self) -> None:
         """SIGTERM to every engine, SIGKILL to the group of what is left later; returns when all children are gone."""
         await asyncio.gather(*(engine.stop() for engine in self._engines.values()))
+
+    def _error(self, engine: Engine | WatchedServer, problem: str) -> EngineError:
+        name, reason = engine.spec.name, next((f": {row.last_error}" for row in engine.states if row.last_error), "")
+        if isinstance(engine, WatchedServer):
+            return EngineError(f"engine {name} {problem}{reason}")
+        return EngineError(f"local engine {name} {problem}{reason} (log: {log_of(self._logs, engine.spec, 0)})")
 
     def _engine(self, name: str) -> Engine | WatchedServer:
         if name not in self._engines:

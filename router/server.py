@@ -13,10 +13,8 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from local_serving.meter import machine
-from local_serving.reader import read
 from local_serving.recipe import EngineHome
-from local_serving.spec import EngineError
+from local_serving.spec import EngineError, read
 from local_serving.supervisor import Supervisor
 from local_serving.watch import ReplicaWatch, words_of
 from router.api.auth import keyring, ledger_of
@@ -98,8 +96,8 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
         workers = Workers(settings.workers, post, lambda: watch.states)
         upkeep = Upkeep(ledger_of(settings), settings.keep_rows_ms)
         hourly = {target.engine.name: target.hourly or 0 for target in config.targets.values() if target.engine}
-        machines = [machine(spec, hourly.get(spec.name, 0)) for spec in specs.values()]  # as the policy knows
-        metering = Metering(ledger_of(settings), machines, lambda: watch.states)
+        billed = [(spec, hourly.get(spec.name, 0)) for spec in specs.values()]  # as the policy knows
+        metering = Metering(ledger_of(settings), billed, lambda: watch.states)
         try:
             supervisor.launch()
             watch.launch()

@@ -16,7 +16,7 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct, structs
 
-from router.types.price import HOURS, RATES, SERVED, Price, RatesOf, priced
+from router.types.price import HOURS, SERVED, Price, RatesOf, priced
 from router.types.target import SNAPSHOT, Benchmark, Capability, Licence, Model, Provider, Thinking
 
 _FOLDER = Path(__file__).parent
@@ -63,21 +63,14 @@ class PriceTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     def row(self) -> dict[str, Any]:
         """As `router.types.price` reads it."""
-        rules = [_stated(rule) for rule in self.rules]
-        return _stated(self.rates) | {"each": self.each, "rules": rules}
+        rates, plain = (msgspec.to_builtins(part, builtin_types=(Decimal, date)) for part in (self.rates, self))
+        return {**rates, **plain}
 
 
 def read_tables(path: Path) -> dict[str, list[PriceTable]]:
     """Raises ValueError, naming the file, where data is not of its shape."""
     tables: dict[str, list[PriceTable]] = _read(path, dict[str, list[PriceTable]])
     return tables
-
-
-def _stated(row: Struct) -> dict[str, Any]:
-    """Conditions first, then rates, `times` last."""
-    given = structs.asdict(row)
-    names = [name for name, value in given.items() if value is not None and (value or name in RATES)]
-    return {name: given[name] for name in sorted(names, key=lambda name: (name == "times", name in RATES))}
 
 
 # Providers, licences and models.

@@ -18,10 +18,8 @@ from bench.local.overhead import WHOLE, Overhead, compare
 from bench.local.sites import engine, on_core, ours
 from bench.local.streams import Door
 from local_serving.meter import gpu_power
-from local_serving.reader import read
-from local_serving.recipe import names
-from local_serving.served import gpus, served
-from local_serving.spec import EngineError, EngineSpec, External, Vllm
+from local_serving.recipe import names, served
+from local_serving.spec import EngineError, EngineSpec, External, Vllm, gpus, read
 from local_serving.watch import words_of
 
 

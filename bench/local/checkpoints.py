@@ -11,9 +11,8 @@ from bench.children import cores
 from bench.load import LoadError
 from bench.local.part import Unmeasured
 from local_serving.llamacpp import model_path
-from local_serving.reader import read
 from local_serving.recipe import SETTING
-from local_serving.spec import Llamacpp, Vllm
+from local_serving.spec import Llamacpp, Vllm, read
 
 _ROOT = Path(__file__).parents[2]
 START_S = 300

@@ -20,9 +20,8 @@ from bench.local.part import Goal, Unmeasured, missed
 from bench.local.sites import embedded, engine
 from bench.local.streams import Ask, Door, keep_busy
 from local_serving.plan import plan
-from local_serving.reader import read
 from local_serving.recipe import names
-from local_serving.spec import EngineError, Llamacpp, Vllm
+from local_serving.spec import EngineError, Llamacpp, Vllm, read
 
 MOST_OFF = 0.10
 _MIB = 1 << 20

@@ -18,9 +18,8 @@ from msgspec import Struct, structs
 from bench.children import cores, free_port, last_lines, running
 from bench.load import LoadError
 from bench.peers import lowpass_key
-from local_serving.reader import read
 from local_serving.recipe import SETTING, EngineHome, recipe
-from local_serving.spec import Llamacpp, Vllm
+from local_serving.spec import Llamacpp, Vllm, read
 
 _ROOT = Path(__file__).parents[2]
 _START_S = 60.0

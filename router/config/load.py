@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from adapters import catalog
-from local_serving.served import NOWHERE, Unlaunched
+from local_serving.recipe import NOWHERE, Unlaunched
 from router.config.check import engines_needed, load, load_text, problems
 from router.config.policy import Config
 from router.errors import ConfigError

@@ -8,7 +8,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from local_serving.meter import Machine, Metered
+from local_serving.meter import Metered
+from local_serving.spec import EngineSpec
 from router.estimate.latency import Measured
 from router.ledger.engines import GATEWAY, in_force, keep, newest
 from router.ledger.ledger import Ledger
@@ -34,12 +35,13 @@ class Metering:
     def __init__(
         self,
         ledger: Ledger,
-        machines: Sequence[Machine],
+        engines: Sequence[tuple[EngineSpec, int]],
         states: Callable[[], Sequence[EngineState]],
         read_s: float = READ_S,
         keep_s: float = KEEP_S,
     ) -> None:
-        self._ledger, self._machines, self._states = ledger, machines, states
+        """`engines`: each with its nano-USD an hour, all replicas together; 0: not known."""
+        self._ledger, self._engines, self._states = ledger, engines, states
         self._read_s, self._keep_s = read_s, keep_s
         self._metered: dict[str, Metered] = {}
         self._hours: dict[tuple[str, int], EngineHour] = {}
@@ -48,7 +50,7 @@ class Metering:
         self._life: asyncio.Future[None] | None = None
 
     def launch(self) -> None:
-        if self._machines:
+        if self._engines:
             self._life = asyncio.ensure_future(self._meter())
             self._life.add_done_callback(_tell)
 
@@ -63,7 +65,9 @@ class Metering:
         known: dict[str, EnginePrice] = {}
         with suppress(LedgerUnavailable):  # without a ledger to ask, no price was in force
             known = in_force(await asyncio.to_thread(self._newest))
-        self._metered = {row.engine: Metered(row, GATEWAY, known.get(row.engine)) for row in self._machines}
+        self._metered = {
+            spec.name: Metered(spec, hourly, GATEWAY, known.get(spec.name)) for spec, hourly in self._engines
+        }
         await self._keep()
         due = loop.time() + self._keep_s
         while not self._ended.is_set():

@@ -1,13 +1,14 @@
-"""An answer that a thread writes: order, back-pressure, failures, time limits, and a reader that leaves."""
+"""An answer that is made in threads: order, back-pressure, failures, time limits, and a reader that leaves."""
 
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from adapters.litellm import DEPTH, ResponseHead, Stopped, ThreadedResponse
+from adapters.litellm import Pieces, ResponseHead, ThreadedResponse
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure
 from router.types.target import Timeouts
@@ -18,36 +19,39 @@ LIMITS = {"first": 60_000, "between": 60_000, "total": 60_000}
 CUT = UpstreamFailure(Failure(ErrorKind.CUT, "cut"))
 
 
-def played(
-    write: Callable[[ThreadedResponse], None],
-    read: Callable[[ThreadedResponse], Coroutine[Any, Any, None]],
-    **limits: int,
-) -> None:
-    """A thread writes an answer while it is read; both come to an end."""
+class Provider:
+    """Makes these pieces, and then goes on as it is told; `read` has a reader take them."""
 
-    async def scene() -> None:
-        answer = ThreadedResponse(Timeouts(**{**LIMITS, **limits}))
-        thread = threading.Thread(target=write, args=(answer,))
-        thread.start()
+    def __init__(self, *pieces: Any, silent: bool = False) -> None:
+        self.silent, self.made, self.closed = silent, 0, False
+        self.waits, self.may_go_on = threading.Event(), threading.Event()
+        self.pieces = self._make(pieces)
+
+    def _make(self, pieces: tuple[Any, ...]) -> Pieces:
         try:
-            await read(answer)
+            for self.made, piece in enumerate(pieces, 1):
+                if piece is CUT:
+                    raise CUT
+                yield piece
+            self.waits.set()
+            self.may_go_on.wait(60 if self.silent else 0)
         finally:
-            await asyncio.to_thread(thread.join, 60)
-            assert not thread.is_alive()
+            self.closed = True
 
-    asyncio.run(scene())
+    def read(self, reader: Callable[[ThreadedResponse], Coroutine[Any, Any, None]], **limits: int) -> None:
+        async def scene() -> None:
+            with ThreadPoolExecutor(1) as threads:
+                try:
+                    await reader(ThreadedResponse(self.pieces, threads, Timeouts(**{**LIMITS, **limits})))
+                finally:
+                    self.may_go_on.set()
+
+        asyncio.run(scene())
 
 
-def written(*pieces: ResponseHead | bytes | UpstreamFailure | None) -> Callable[[ThreadedResponse], None]:
-    def write(answer: ThreadedResponse) -> None:
-        for piece in pieces:
-            answer.write(piece)
-
-    return write
-
-
-async def failing(answer: ThreadedResponse) -> None:
-    await (await answer.opened()).read()
+async def whole(answer: ThreadedResponse) -> None:
+    assert await (await answer.opened()).read() == b"xy"
+    assert (answer.status, answer.headers) == (OK.status, OK.headers)
 
 
 ENDS = [((CUT,), {}), ((OK, CUT), {}), ((OK, b"x", CUT), {}), ((), {"first": 20}), ((OK,), {"between": 20})]
@@ -55,47 +59,42 @@ ENDS = [((CUT,), {}), ((OK, CUT), {}), ((OK, b"x", CUT), {}), ((), {"first": 20}
 
 @each_row("pieces, limits", [*ENDS, ((OK,), {"total": 20})])
 def test_a_failure_reaches_the_reader_wherever_it_happens_and_silence_is_one(pieces: Any, limits: Any) -> None:
+    Provider(OK, b"x", b"y").read(whole)
     with pytest.raises(UpstreamFailure) as caught:
-        played(written(*pieces), failing, **limits)
+        Provider(*pieces, silent=True).read(whole, **limits)
     assert caught.value is CUT or caught.value.failure.kind is ErrorKind.TIMEOUT
     assert (caught.value is CUT) == (CUT in pieces)
 
 
-def test_the_writer_waits_for_a_slow_reader() -> None:
-    pieces, written_so_far, ahead = 1_000, [0], threading.Event()
+def test_the_provider_waits_for_a_slow_reader_and_another_goes_on_where_it_left() -> None:
+    provider = Provider(OK, *[b"x"] * 1_000)
 
-    def write(answer: ThreadedResponse) -> None:
-        for _ in range(pieces):
-            answer.write(b"x")
-            written_so_far[0] += 1
-            if written_so_far[0] == DEPTH:
-                ahead.set()
-        answer.write(None)
-
-    async def read(answer: ThreadedResponse) -> None:
-        assert await asyncio.to_thread(ahead.wait, 60)
-        count = 0
+    async def slowly(answer: ThreadedResponse) -> None:
+        count = 1
+        left = asyncio.ensure_future(anext((await answer.opened()).chunks()))
+        await asyncio.sleep(0)
+        left.cancel()
         async for _ in answer.chunks():
             count += 1
-            assert written_so_far[0] <= count + DEPTH, "the writer ran ahead"
-        assert count == pieces
+            assert provider.made == count, "the provider ran ahead"
+        assert count == 1_001
 
-    played(write, read)
+    provider.read(slowly)
 
 
-def test_a_writer_whose_reader_left_is_stopped() -> None:
-    ended: list[bool] = []
+@each_row("waits", [False, True])
+def test_what_a_reader_left_is_closed_once_nothing_of_it_is_waited_for(waits: bool) -> None:
+    provider = Provider(OK, b"x", silent=True)
 
-    def write(answer: ThreadedResponse) -> None:
-        try:
-            while True:
-                answer.write(b"x")
-        except Stopped:
-            ended.append(answer.stopped)
-
-    async def read(answer: ThreadedResponse) -> None:
-        await anext(aiter(answer.chunks()))
+    async def leave(answer: ThreadedResponse) -> None:
+        chunks = aiter((await answer.opened()).chunks())
+        await anext(chunks)
+        if waits:
+            late = asyncio.ensure_future(anext(chunks))
+            await asyncio.to_thread(provider.waits.wait, 60)
+            late.cancel()
         answer.close()
+        assert provider.closed != waits
 
-    played(write, read)
-    assert ended == [True]
+    provider.read(leave)
+    assert provider.closed

@@ -6,8 +6,7 @@ from pathlib import Path
 import uvloop
 from msgspec.structs import replace
 
-from local_serving.reader import read
-from local_serving.supervisor import Supervisor
+from local_serving.spec import read
 from router.classify.detector import DoubtfulValue
 from router.classify.second_opinion import Opinion, OpinionQuestion
 from router.decide.eligibility import ClassGuard, Requirements
@@ -18,6 +17,7 @@ from router.dispatch.side_calls import SecondOpinions, SideCall
 from router.types.target import ServedEngine, Target
 from tests.dispatch.values import at, at_home, completion, dispatcher, with_transport
 from tests.gateway.canned import canned
+from tests.local_serving.supervised import started
 
 DOUBT = DoubtfulValue("identifiers.phone", "pii", "0171 2345678")
 QUESTIONS = (OpinionQuestion(DOUBT, "close ticket ", ", please"),)
@@ -88,16 +88,13 @@ def test_the_engine_that_comes_with_lowpass_says_yes_or_no(tmp_path: Path) -> No
     spec = replace(read("smollm2"), threads=1)
 
     async def scenario() -> list[Opinion]:
-        supervisor, transport = Supervisor([spec], tmp_path), HttpTransport()
-        await supervisor.start()
-        second, engine = Second(transport), at_home(at(supervisor.served["smollm2"].urls[0], spec.model))
-        try:
+        transport = HttpTransport()
+        async with started(tmp_path, spec) as supervisor:
+            second, engine = Second(transport), at_home(at(supervisor.served["smollm2"].urls[0], spec.model))
             await second.denied(engine)
             await second.denied(engine, 5)
-        finally:
             transport.close()
             await asyncio.sleep(0)
-            await supervisor.stop()
         return second.verdicts
 
     verdicts = uvloop.run(scenario())

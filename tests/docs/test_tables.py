@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct, inspect, structs
 
 from adapters.thinking import SCALE, applied
-from local_serving.reader import NEEDS, known
+from local_serving import spec as specs
 from local_serving.spec import Architecture, EngineCost, External, Llamacpp, Parallelism, ReasoningParser, Vllm
 from router.cli import app
 from router.config.policy import Policy
@@ -64,9 +64,9 @@ def test_every_key_of_a_part_has_its_row(part: str, kind: type[Struct]) -> None:
 
 def test_what_kinds_of_attention_need_and_which_engines_are_shipped() -> None:
     documented = {row["kind"]: row["it needs"].split(", ") for row in rows(ENGINES, "kind", "what it keeps")}
-    assert documented == {kind: list(keys) for kind, keys in NEEDS.items()}
+    assert documented == {kind: list(keys) for kind, keys in specs.NEEDS.items()}
     section = ENGINES.partition("## Engines that come with lowpass")[2].partition("\n## ")[0]
-    assert set(quoted(section)) == set(known())
+    assert set(quoted(section)) == set(specs.known())
 
 
 # Errors

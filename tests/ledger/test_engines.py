@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from local_serving.meter import Machine
+from local_serving.spec import EngineCost, EngineSpec, Llamacpp
 from router.estimate.latency import Measured
 from router.estimate.price import charge
 from router.ledger.backup import backup, restore
@@ -35,7 +35,7 @@ RATES = {"input": 2_000_000, "cached": 20_000, "output": 6_000_000, "counted": "
 COUNTS = {"wall_ms": 20_000, "busy_ms": 10_000, "uncached_tokens": 1, "cached_tokens": 1, "output_tokens": 1}
 VERSION = {"version": "measured e 2026-11-02T00:00:00Z", "engine": "e", "gateway": GATEWAY, "since_ms": 1_000_000}
 PRICE = EnginePrice(**VERSION, **RATES, **COUNTS)  # type: ignore[arg-type]
-MACHINE = Machine(engine="e", hourly=2 * USD, watts=100)
+SPEC = Llamacpp(name="e", model="m", file="f", context=1, cost=EngineCost(watts=100))
 
 
 def later(seconds: int, **changes: Any) -> EnginePrice:
@@ -142,9 +142,11 @@ def _within_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
 States = Callable[[], list[EngineState]]
 
 
-def metered(ledger: Ledger, until: Callable[[], object], states: States, machine: Machine = MACHINE) -> None:
+def metered(
+    ledger: Ledger, until: Callable[[], object], states: States, spec: EngineSpec = SPEC, hourly: int = 2 * USD
+) -> None:
     async def work() -> None:
-        metering = Metering(ledger, [machine], states, read_s=0.001, keep_s=0.02)
+        metering = Metering(ledger, [(spec, hourly)], states, read_s=0.001, keep_s=0.02)
         metering.launch()
         while not until():  # noqa: ASYNC110 - it is the ledger that is waited for
             await asyncio.sleep(0.01)
@@ -168,8 +170,8 @@ def test_what_is_measured_reaches_the_ledger_and_money_adds_up(new_sqlite: Sqlit
 def test_another_price_per_hour_is_another_price_at_the_next_start(new_sqlite: SqliteLedger) -> None:
     """Before anything is measured anew."""
     keep(new_sqlite, [], [PRICE])
-    dearer = structs.replace(MACHINE, hourly=4 * USD, counted=BilledHours.FULL)
-    metered(new_sqlite, lambda: prices_in(new_sqlite) != [PRICE], list, dearer)
+    spec = structs.replace(SPEC, cost=EngineCost(counted=BilledHours.FULL))
+    metered(new_sqlite, lambda: prices_in(new_sqlite) != [PRICE], list, spec, 4 * USD)
     (price,) = prices_in(new_sqlite)
     assert (price.output, price.counted, price.hourly) == (4 * PRICE.output, "full", 4 * USD)
 

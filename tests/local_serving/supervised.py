@@ -13,9 +13,8 @@ import msgspec
 import uvloop
 
 from local_serving import record, watch
-from local_serving.reader import read
 from local_serving.recipe import EngineHome
-from local_serving.spec import EngineSpec, Llamacpp, Vllm
+from local_serving.spec import EngineSpec, Llamacpp, Vllm, read
 from local_serving.supervisor import Supervisor
 from router.types.target import EngineState
 
@@ -63,10 +62,17 @@ async def supervising(folder: Path, *specs: EngineSpec, python: str = "") -> Asy
         await supervisor.stop()
 
 
+async def start(supervisor: Supervisor) -> None:
+    """Launches the engines and waits until all serve."""
+    supervisor.launch()
+    for name in supervisor.served:
+        await supervisor.ready(name)
+
+
 @asynccontextmanager
 async def started(folder: Path, *specs: EngineSpec) -> AsyncIterator[Supervisor]:
     async with supervising(folder, *specs) as supervisor:
-        await supervisor.start()
+        await start(supervisor)
         yield supervisor
 
 

@@ -71,7 +71,7 @@ async def test_a_first_start_that_fails_gives_its_cause_and_the_remedy_in_a_line
     spec = msgspec.structs.replace(supervised.SMOLLM2, **changes) if own else standin(tmp_path, **changes)
     async with supervising(tmp_path, spec) as supervisor:
         with pytest.raises(EngineError, match=message) as caught:
-            await supervisor.start(timeout_s=60)
+            await supervised.start(supervisor)
         assert "\n" not in str(caught.value)
         assert "Engine core initialization failed" not in str(caught.value)
         assert not own or re.match("local engine smollm2 does not start: .*log", str(caught.value))
@@ -113,7 +113,7 @@ async def test_an_engine_gets_its_token_and_no_other_secret(tmp_path: Path, monk
     monkeypatch.delenv("HUB_TOKEN")
     async with supervising(tmp_path, spec) as supervisor:
         with pytest.raises(EngineError, match="HUB_TOKEN is not set, and the `environment` of mine names it"):
-            await supervisor.start()
+            await supervised.start(supervisor)
 
 
 @in_loop
@@ -179,7 +179,7 @@ async def test_leftovers_of_a_killed_parent_and_a_killed_guardian_end_at_the_nex
     assert alive(left)
     async with supervising(tmp_path, spec) as supervisor:
         assert not alive(left)
-        await supervisor.start()
+        await supervised.start(supervisor)
 
 
 @in_loop
@@ -214,7 +214,7 @@ async def test_a_broken_record_is_as_good_as_none_and_the_setting_names_the_inte
     (tmp_path / "engines" / "mine.json").write_text('{"name": "mine", "chil')
     spec = standin(tmp_path)
     async with supervising(tmp_path, msgspec.structs.replace(spec, python=""), python=spec.python) as supervisor:
-        await supervisor.start()
+        await supervised.start(supervisor)
     kept = record.read(tmp_path / "engines", "mine")
     assert kept is not None
     assert (kept.ended, kept.owned, kept.children) == (True, False, ())

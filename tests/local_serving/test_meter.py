@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert, structs
 
-from local_serving.meter import EngineWork, LoadMeter, Machine, Metered, TokenRates, WorkWindow, machine
-from local_serving.spec import EngineCost, External, Llamacpp, Parallelism, Vllm
+from local_serving.meter import EngineWork, LoadMeter, Metered, TokenRates, WorkWindow
+from local_serving.spec import EngineCost, EngineSpec, External, Llamacpp, Parallelism, Vllm
 from router.types.price import EngineHour, EnginePrice
 from router.types.target import BilledHours, Load
 from tests.tables import each_row
@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 USD = 1_000_000_000
 WORK = {"uncached": 9_000, "cached": 1_000, "output": 3_000, "prefill_ms": 10_000, "decode_ms": 40_000}
 MINUTE = EngineWork(wall_ms=60_000, busy_ms=30_000, request_ms=60_000, **WORK)
-GPU = Machine(engine="e", hourly=2 * USD)
+ENGINE = Llamacpp(name="e", model="m", file="f", context=1)
 SPANS = st.builds(
     EngineWork,
     wall_ms=st.integers(60_000, 600_000),
@@ -128,6 +128,10 @@ def test_recent_work_counts_more_idle_time_changes_nothing_and_a_quiet_night_mak
     assert evening.output < morning.output < 2 * evening.output
 
 
+def metered(last: EnginePrice | None = None, *, hourly: int = 2 * USD, spec: EngineSpec = ENGINE) -> Metered:
+    return Metered(spec, hourly, "here", last)
+
+
 def meter(engine: Metered, minutes: int, *, tokens: int = 100) -> None:
     """A look a second, always one request running."""
     for second in range(minutes * 60 + 1):
@@ -141,14 +145,14 @@ def priced(engine: Metered, at_ms: int) -> EnginePrice:
 
 
 def test_a_new_price_when_it_moved_and_once_a_minute_at_most() -> None:
-    engine = Metered(GPU, "here")
+    engine = metered()
     assert engine.price(0) is None
     meter(engine, 1)
     first = priced(engine, 60_000)
     assert first.version == "measured e 1970-01-01T00:01:00Z"
     assert (first.gateway, first.counted, first.hourly) == ("here", "marginal", 2 * USD)
     assert engine.price(500_000) is None, "it did not move"
-    engine = Metered(GPU, "here", first)
+    engine = metered(first)
     meter(engine, 2, tokens=200)
     assert engine.price(first.since_ms + 59_999) is None
     later = priced(engine, first.since_ms + 60_000)
@@ -158,7 +162,7 @@ def test_a_new_price_when_it_moved_and_once_a_minute_at_most() -> None:
 def test_what_prices_took_too_much_while_the_load_changed_is_given_back() -> None:
     """Every other three minutes the same work makes four times as many tokens: most of them come at a price that was
     made when they were dear."""
-    engine, price, tokens, paid, due = Metered(GPU, "here"), None, 0, 0, 0.0
+    engine, price, tokens, paid, due = metered(), None, 0, 0, 0.0
     for second in range(3_600):
         at = Load(at_ms=second * 1_000, running=1, prompt=tokens, output=tokens)
         engine.read(0, at)
@@ -172,15 +176,15 @@ def test_what_prices_took_too_much_while_the_load_changed_is_given_back() -> Non
 
 
 def test_the_price_of_before_a_start_holds_until_there_is_another() -> None:
-    engine = Metered(GPU, "here")
+    engine = metered()
     meter(engine, 1)
     first = priced(engine, 60_000)
-    again = Metered(GPU, "here", first)
+    again = metered(first)
     assert again.price(70_000) is None
-    for changes, times in (({"hourly": 4 * USD}, 2), ({"hourly": USD}, 0.5)):
-        dearer = priced(Metered(structs.replace(GPU, **changes), "here", first), 70_000)
+    for hourly, times in ((4 * USD, 2), (USD, 0.5)):
+        dearer = priced(metered(first, hourly=hourly), 70_000)
         assert dearer.output == pytest.approx(first.output * times, abs=1)
-    free = Metered(structs.replace(GPU, hourly=0), "here", first)
+    free = metered(first, hourly=0)
     meter(free, 1)
     assert free.price(200_000) is None
 
@@ -190,14 +194,15 @@ def test_idle_hours_are_counted_from_the_start_after_they_were_asked_for() -> No
     tokens = {"wall_ms": 20_000, "busy_ms": 10_000, "uncached_tokens": 1, "cached_tokens": 1, "output_tokens": 1}
     kept = {"version": "measured e", "engine": "e", "gateway": "here", "since_ms": 0, **rates, **tokens}
     half = convert(kept, EnginePrice)
-    full = priced(Metered(structs.replace(GPU, counted=BilledHours.FULL), "here", half), 1_000)
+    spec = structs.replace(ENGINE, cost=EngineCost(counted=BilledHours.FULL))
+    full = priced(metered(half, spec=spec), 1_000)
     assert (full.input, full.cached, full.output, full.counted) == (200, 2, 600, "full")
-    back = priced(Metered(GPU, "here", full), 2_000)
+    back = priced(metered(full), 2_000)
     assert (back.input, back.output, back.counted) == (100, 300, "marginal")
 
 
-def hour(machine: Machine) -> EngineHour:
-    engine = Metered(machine, "here")
+def hour(spec: EngineSpec) -> EngineHour:
+    engine = metered(spec=spec)
     meter(engine, 1)
     found = engine.hour(HOUR_MS + 5)
     assert found is not None
@@ -205,14 +210,23 @@ def hour(machine: Machine) -> EngineHour:
     return found
 
 
-def test_an_hour_has_its_money_and_the_energy_that_is_known() -> None:
-    found = hour(structs.replace(GPU, replicas=2, external=True))
-    assert (found.engine, found.hour, found.gateway, found.external) == ("e", 1, "here", 1)
+COST = EngineCost(watts=500, pue=1.2)
+ON_GPUS = Vllm(name="e", model="m", path="p", context=1, gpu="h100", cost=COST)
+SPREAD = structs.replace(ON_GPUS, replicas=2, parallelism=Parallelism(tensor=2))
+THEIRS = External(name="e", model="m", urls=("http://a/v1", "http://b/v1"), gpus=8, cost=COST)
+
+
+@each_row(
+    "spec, watts, replicas",
+    [(ENGINE, 0, 1), (structs.replace(ENGINE, cost=COST), 500, 1), (SPREAD, 1_000, 2), (THEIRS, 4_000, 2)],
+)
+def test_an_hour_has_its_money_and_the_energy_that_is_declared(spec: EngineSpec, watts: int, replicas: int) -> None:
+    found = hour(spec)
+    assert (found.engine, found.hour, found.gateway, found.external) == ("e", 1, "here", spec is THEIRS)
     assert (found.wall_ms, found.busy_ms, found.output_tokens) == (60_000, 60_000, 6_000)
-    assert found.cost == round(2 * USD / 60 / 2), "one of two replicas was up for a minute"
-    assert (found.energy_mj, found.declared_mj) == (None, None)
-    declared = hour(structs.replace(GPU, watts=500, pue=1.2))
-    assert (declared.energy_mj, declared.declared_mj) == (None, 500 * 60_000 * 1.2), "busy time, and what the site adds"
+    assert found.cost == round(2 * USD / 60 / replicas), "one replica was up for a minute"
+    assert found.declared_mj == (watts * 60_000 * 1.2 or None), "busy time, and what the site adds"
+    assert found.energy_mj is None
 
 
 class _Nvml(ModuleType):
@@ -243,39 +257,23 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> _Nvml:
     return found
 
 
-@each_row("gpus, energy_mj", [((1,), 15_000), ((), None), ((0, 7), None)])
-def test_its_gpus_meters_are_believed_if_all_are_there(nvml: _Nvml, gpus: Any, energy_mj: int | None) -> None:
-    assert hour(structs.replace(GPU, gpus=gpus, watts=500, pue=1.5)).energy_mj == energy_mj
+ONE = structs.replace(ON_GPUS, gpus=(1,))
+
+
+@each_row(
+    "spec, energy_mj", [(ONE, 12_000), (structs.replace(ON_GPUS, replicas=2), 26_400), (ENGINE, None), (SPREAD, None)]
+)
+def test_its_gpus_meters_are_believed_if_all_are_there(nvml: _Nvml, spec: EngineSpec, energy_mj: int | None) -> None:
+    assert hour(spec).energy_mj == energy_mj
 
 
 def test_without_the_library_or_its_driver_there_is_no_energy(nvml: _Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Metered(structs.replace(GPU, gpus=(0,)), "here")
+    engine = metered(spec=ONE)
     meter(engine, 1)
     nvml.gone = True
     found = engine.hour(5)
     assert found is not None
     assert (found.energy_mj, found.wall_ms) == (None, 60_000), "the driver went away"
-    assert hour(structs.replace(GPU, gpus=(0,))).energy_mj is None
+    assert hour(ONE).energy_mj is None
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert hour(structs.replace(GPU, gpus=(0,))).energy_mj is None
-
-
-COST = EngineCost(watts=700, pue=1.1, counted=BilledHours.FULL)
-NAMED: Any = {"name": "e", "model": "m", "cost": COST}
-FULL: Any = {"engine": "e", "hourly": 7, "counted": BilledHours.FULL, "pue": 1.1}
-ON_GPU = Vllm(name="e", model="m", path="p", context=1, gpu="h100", gpus=(4,))
-
-
-SPREAD = structs.replace(ON_GPU, cost=COST, gpus=(), replicas=2, parallelism=Parallelism(tensor=2))
-THEIRS = External(**NAMED, urls=("http://a/v1", "http://b/v1"), gpus=8)
-MACHINES = [
-    (Llamacpp(**NAMED, file="f", context=1), Machine(**FULL, watts=700)),
-    (SPREAD, Machine(**FULL, replicas=2, gpus=(0, 1, 2, 3), watts=2_800)),
-    (ON_GPU, Machine(engine="e", hourly=7, gpus=(4,))),
-    (THEIRS, Machine(**FULL, replicas=2, external=True, watts=11_200)),
-]
-
-
-@each_row("spec, expected", MACHINES)
-def test_what_a_spec_says_of_its_machine(spec: Llamacpp | Vllm | External, expected: Machine) -> None:
-    assert machine(spec, 7) == expected
+    assert hour(ONE).energy_mj is None

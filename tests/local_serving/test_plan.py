@@ -23,8 +23,7 @@ from local_serving import spec as specs
 from local_serving.architecture import read_head
 from local_serving.llamacpp import LISTENING, model_path
 from local_serving.plan import CPU_CORE, MIB, Cache, on_gpu, plan, speed, weights
-from local_serving.reader import known, read
-from local_serving.spec import GIB, GPUS, Architecture, Attention, EngineError, Llamacpp, Parallelism, Vllm
+from local_serving.spec import GIB, GPUS, Architecture, Attention, EngineError, Llamacpp, Parallelism, Vllm, known, read
 from tests.local_serving import models
 from tests.tables import data, each_row
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from local_serving.reader import known
-from local_serving.served import Unlaunched
+from local_serving.recipe import Unlaunched
+from local_serving.spec import known
 from router.config.load import inspect_policy, load_policy, reload_policy
 from router.errors import ConfigError
 from router.testing import Done, lowpass

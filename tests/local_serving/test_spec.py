@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local_serving.llamacpp import model_path
-from local_serving.reader import SpecError, known, read
 from local_serving.recipe import EngineHome, arguments, environment, names, recipe, share
-from local_serving.spec import EngineError, Llamacpp, Parallelism, Parts, Vllm
+from local_serving.spec import EngineError, Llamacpp, Parallelism, Parts, SpecError, Vllm, known, read
 from tests.tables import data, each_row
 
 VALID = "name: mine\nengine: llamacpp\nmodel: local/mine\nfile: mine.gguf\ncontext: 512\n"

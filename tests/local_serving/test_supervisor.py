@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 from openai import APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
@@ -16,7 +15,7 @@ from local_serving import watch
 from local_serving.spec import EngineError
 from local_serving.supervisor import Supervisor
 from router.types.target import EngineState, Status
-from tests.local_serving.supervised import SMOLLM2, alive, in_loop, pid, started, state, supervising, until
+from tests.local_serving.supervised import SMOLLM2, alive, in_loop, pid, start, started, state, supervising, until
 from tests.tables import each_row
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Say hello."}]
@@ -90,21 +89,12 @@ async def test_a_port_of_another_program_and_a_log_that_cannot_be_written_give_o
         port = port_of(supervisor)
         message = f"can't listen on 127.0.0.1:{port}: Address already in use"
         with socket.create_server(("127.0.0.1", port)), pytest.raises(EngineError, match=message):
-            await supervisor.start()
+            await start(supervisor)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "logs").write_text("a file, not a folder")
     async with supervising(tmp_path / "other", SMOLLM2) as supervisor:
         with pytest.raises(EngineError, match=r"can't write the engine's log .*smollm2\.log: .*; set LOWPASS_HOME"):
-            await supervisor.start()
-
-
-@in_loop
-async def test_one_failed_engine_stops_the_others(tmp_path: Path) -> None:
-    broken = msgspec.structs.replace(SMOLLM2, name="broken", file="none.gguf")
-    async with supervising(tmp_path, SMOLLM2, broken) as supervisor:
-        with pytest.raises(EngineError, match="local engine broken does not start"):
-            await supervisor.start()
-        assert [engine.status for engine in supervisor.states] == [Status.STOPPED, Status.FAILED]
+            await start(supervisor)
 
 
 @in_loop

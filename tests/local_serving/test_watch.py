@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from local_serving import watch
-from local_serving.reader import read
-from local_serving.spec import External, Vllm
+from local_serving.spec import External, Vllm, read
 from local_serving.watch import ReplicaWatch, Words, load_of, words_of
 from router.testing.upstream import Page, Recorded, Upstream
 from router.types.target import EngineState, Load, Status

@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from local_serving.reader import known, read
-from local_serving.spec import Vllm
+from local_serving.spec import Vllm, known, read
 
 _FOLDER = Path(__file__).parent
 _PLAIN = {"name": "plain", "model": "vllm/plain", "path": "acme/plain-8b", "context": 8192, "gpu": "h100-80gb"}

@@ -14,9 +14,7 @@ from msgspec import structs
 
 from local_serving import manifests
 from local_serving.manifests import PORT, compose, container, dumped, kubernetes, label, nodes, services_of, written
-from local_serving.reader import read
-from local_serving.served import gpus
-from local_serving.spec import EngineError, LoraAdapter, Vllm
+from local_serving.spec import EngineError, LoraAdapter, Vllm, gpus, read
 from router.config.load import inspect_policy
 from router.testing import lowpass
 from tests.manifests import BY_NAME, MACHINES, ONE_MACHINE, TALKATIVE, parsed

@@ -10,8 +10,7 @@ import yaml
 
 from local_serving.manifests import compose as compose_of
 from local_serving.manifests import dumped
-from local_serving.reader import read
-from local_serving.spec import External
+from local_serving.spec import External, read
 from router.api.asgi import ALIVE
 from router.config.load import inspect_policy
 from router.testing import lowpass
