@@ -371,7 +371,7 @@ class GatewayProcess:
 
     async def _recover(self) -> None:
         self._accounting.lease.renew()
-        if lost := self._accounting.recover(self._visits.ids | self._judging):
+        if lost := self._accounting.recover({visit.id for visit in self._visits} | self._judging):
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
             # A ledger apart from the budgets. After an outage every gateway first has time to renew its leases.

@@ -129,16 +129,16 @@ class HotRoutes:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None:
             if meant := _TYPED.fullmatch(scope.get("path", "")):
-                scope = {**scope, "path": f"/v1{meant[2]}", "deployment": meant[1]}
+                scope.update(path=f"/v1{meant[2]}", deployment=meant[1])
                 endpoint = PATHS.get(scope["path"])
             if endpoint is None:
                 await self._other(scope, receive, send)
                 return
-        visit = self._visits.enter(receive)
+        visit = Visit(self._visits, scope)
         observed = None if self._observer is None else ObservedRequest(visit.id, endpoint, scope["headers"])
         try:
             try:
-                await self._answer(endpoint, visit.id, scope, visit, send, observed)
+                await self._answer(endpoint, scope, receive, visit, send, observed)
             except Exception as error:
                 # Whatever goes wrong before the status is sent becomes an answer in the envelope of the endpoint.
                 refusal = error if isinstance(error, ClientError) else asgi.crash(error)
@@ -152,7 +152,7 @@ class HotRoutes:
             if visit.cancelled and visit.task is not None:
                 visit.task.uncancel()
         finally:
-            self._visits.leave(visit)
+            visit.end()
             if observed is not None and self._observer is not None:
                 # Nothing else knows how a request ended whose client left before anything was decided.
                 observed.refused(CLIENT_CLOSED, CLIENT_GONE)
@@ -174,19 +174,18 @@ class HotRoutes:
     async def _answer(
         self,
         endpoint: Endpoint,
-        request_id: str,
         scope: asgi.Scope,
+        receive: asgi.Receive,
         visit: Visit,
         send: asgi.Send,
         observed: ObservedRequest | None,
     ) -> None:
-        headers = scope["headers"]
+        headers, request_id = scope["headers"], visit.id
         by_name = dict(headers)
         caller = await self._keyring.caller(by_name)
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
-        body = await asgi.read_body(by_name, visit.receive)
-        visit.read = True
+        body = await asgi.read_body(by_name, receive)
         if deployment := scope.get("deployment"):
             # Of two members of a name the later counts: what the body itself says.
             rest = body.lstrip().removeprefix(b"{").lstrip()
