@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from router.types.account import Account, Amount
 from router.types.price import nano_from_usd
 from router.types.request import Classification, TokensRead
-from router.types.target import Capability, Target, Task
+from router.types.target import Capability, Queue, Target, Task
 
 # What a right answer is worth and what it may take: the user's own price of a failure, floor, cap and deadline.
 
@@ -263,29 +263,6 @@ class Weighed(Struct, frozen=True):
     """Of its prompt, expected to be read from a cache."""
 
 
-class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The queue that a request would have found at a target's engine."""
-
-    target: str
-    wait_ms: int = 0
-    """Expected, until it is begun."""
-    waiting: int = 0
-    """Requests before it that were not begun."""
-    full: bool = False
-    """It had just turned a request away."""
-    degraded: bool = False
-    """It failed too often or was much slower than usual."""
-    spilled: bool = False
-    """Others were put before the target because of it."""
-
-    def told(self) -> str:
-        """For people: "local: 14 waiting, 2.1 s"."""
-        if self.degraded:
-            return f"{self.target}: degraded"
-        queue = "turns requests away" if self.full else f"{self.waiting} waiting, {self.wait_ms / 1000:.1f} s"
-        return f"{self.target}: {queue}"
-
-
 class Cascade(Struct, frozen=True, tag="cascade"):
     """The first `levels` steps are asked one after the other until an answer passes; the rest are fallbacks."""
 
@@ -316,7 +293,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     dropped: tuple[Dropped, ...] = ()
     weigh: Callable[[], tuple[Weighed, ...]] = tuple
     """Every eligible target, where the strategy goes by forecasts: worked out for whoever reads it."""
-    queued: tuple[Queued, ...] = ()
+    queued: tuple[Queue, ...] = ()
     """Targets of the route at which it would have to wait."""
     tactic: Tactic | None = None
     """None: the first step that answers does."""
