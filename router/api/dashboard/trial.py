@@ -4,7 +4,6 @@ Reads a `PolicyTrial` from its input and writes a `Replayed` to its output, or w
 Nothing of the policy is kept, or said anywhere else.
 """
 
-import fcntl
 import os
 import sys
 from contextlib import suppress
@@ -23,8 +22,6 @@ from router.settings import SettingError, Settings
 from router.settings import read as settings_of
 from router.types.account import LedgerUnavailable
 
-_LOCK = "replay.lock"
-"""In the gateway's folder: its processes replay one policy at a time."""
 _NICE = 10
 
 
@@ -35,12 +32,7 @@ def main() -> None:
     os.nice(_NICE)
     answer: Replayed | str
     try:
-        settings = settings_of(os.environ, policy=Path(trial.in_force))
-        with (settings.home / _LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            answer = replayed(trial, settings)
-    except BlockingIOError:
-        answer = "Another replay is running: wait until it is done."
+        answer = replayed(trial, settings_of(os.environ, policy=Path(trial.in_force)))
     except (SettingError, LedgerUnavailable) as error:
         answer = str(error)
     sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
