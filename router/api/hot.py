@@ -12,9 +12,8 @@ from router.api import asgi
 from router.api.auth import Keyring
 from router.api.edge import Visit, Visits
 from router.api.messages import MessagesStream, envelope
-from router.api.messages import from_chat as as_message
 from router.api.parse import parse
-from router.api.responses.reply import ResponsesEncoder, from_chat
+from router.api.responses.reply import ResponsesEncoder
 from router.classify.difficulty import read_too
 from router.decide.explain import explain, with_reason
 from router.dispatch.hold import CLIENT_GONE
@@ -33,14 +32,12 @@ _LARGE = 32_768
 # Step 8: what the client reads: the answer with its usage, and the headers that explain it.
 
 
-def whole(request: Request, served: Served) -> bytes:
-    usage, body = Raw(served.usage), served.body or {}
-    if request.endpoint is Endpoint.MESSAGES:
-        body = as_message(body, request, served.usage)
-    elif served.translated:
-        body = from_chat(body, request.body, f"resp_{request.id}", served.usage)
+def whole(request: Request, served: Served, translation: Translation | None) -> bytes:
+    body = served.body or {}
+    if translation is not None and served.translated:
+        body = translation.whole(body, served.usage)
     else:
-        body["usage"] = usage
+        body["usage"] = Raw(served.usage)
     if request.limits.explain:
         body["lowpass"] = Raw(with_reason(asgi.encode(explain(read_too(served.decision, request)))))
     return asgi.encode(body)
@@ -209,7 +206,7 @@ class HotRoutes:
             translation = ResponsesEncoder(request.body, f"resp_{request_id}")
         served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit)
         if served.events is None:
-            await asgi.send_json(200, whole(request, served), answer_headers(request, served), send)
+            await asgi.send_json(200, whole(request, served, translation), answer_headers(request, served), send)
         else:
             await _stream(served.events, [*_EVENTS, *answer_headers(request, served)], send)
 

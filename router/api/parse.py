@@ -99,7 +99,7 @@ def _responses(body: Body, data: bytes) -> Parsed:
 
 
 def _messages(body: Body, data: bytes) -> Parsed:
-    chat, stated = messages.to_chat(body)
+    chat, stated = messages.to_chat(body, data)
     request, metadata = _chat(chat, msgspec.json.encode(chat))
     return structs.replace(request, limits=stated), metadata
 

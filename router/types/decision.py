@@ -3,10 +3,10 @@
 from collections.abc import AsyncGenerator, Callable, Mapping
 from decimal import Decimal
 from functools import lru_cache
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 from numpy.typing import NDArray
 
 from router.types.account import Account, Amount
@@ -15,8 +15,6 @@ from router.types.request import Classification, TokensRead
 from router.types.target import Capability, Queue, Target, Task
 
 # What a right answer is worth and what it may take: the user's own price of a failure, floor, cap and deadline.
-
-N = TypeVar("N", int, float)
 
 
 class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,12 +34,9 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return other
         if other is NO_STAKES:
             return self
-        return Objective(
-            failure_nano=_first(self.failure_nano, other.failure_nano),
-            min_pass_rate=_first(self.min_pass_rate, other.min_pass_rate),
-            max_nano=min((value for value in (self.max_nano, other.max_nano) if value is not None), default=None),
-            deadline_ms=_first(self.deadline_ms, other.deadline_ms),
-        )
+        stated = {name: value for name, value in structs.asdict(self).items() if value is not None}
+        caps = [cap for cap in (self.max_nano, other.max_nano) if cap is not None]
+        return structs.replace(other, **stated | {"max_nano": min(caps, default=None)})
 
 
 NO_STAKES = Objective()
@@ -65,10 +60,6 @@ def stakes(
         max_nano=None if max_cost is None else nano_from_usd(max_cost),
         deadline_ms=deadline_ms,
     )
-
-
-def _first(first: N | None, other: N | None) -> N | None:
-    return first if first is not None else other
 
 
 # What is kept of a request besides its classification, so that it can be decided again under another policy.
@@ -391,6 +382,10 @@ class Translation(Protocol):
 
     def check(self, body: dict[str, Raw]) -> None:
         """Raises `UpstreamFailure` for a whole answer that can't be translated."""
+        ...
+
+    def whole(self, body: dict[str, Raw], usage: bytes) -> dict[str, Raw]:
+        """A whole answer. `usage`: in the form of the client's endpoint. Raises as `check`."""
         ...
 
     def feed(self, events: bytes) -> bytes: ...
