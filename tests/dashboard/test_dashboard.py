@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from router.api.dashboard.policy import PolicyTrial, replayed
+from router.api.dashboard.trial import PolicyTrial, replayed
 from router.config.load import load_policy
 from router.errors import ClientError
 from router.ledger.facts import HOUR_MS
