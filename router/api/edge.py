@@ -5,7 +5,7 @@ import re
 import resource
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any
@@ -41,8 +41,8 @@ class Visit(ClientPresence):
             self.cancelled = True
             self.task.cancel()
 
-    def client_left(self) -> None:
-        """It is cancelled; or it is read to its end, where it would be billed all the same."""
+    def leave(self) -> None:
+        """Its client has left. It is cancelled; or it is read to its end, where it would be billed all the same."""
         if self not in self._visits:
             return
         if not self.reads_on or sum(visit.gone for visit in self._visits) >= MOST_READ_ON:
@@ -55,6 +55,12 @@ class Visit(ClientPresence):
         self._visits.discard(self)
         if self._timer is not None:
             self._timer.cancel()
+
+
+def client_left(scope: Mapping[str, Any]) -> None:
+    """The client of this request hung up."""
+    if isinstance(visit := scope.get("visit"), Visit):
+        visit.leave()
 
 
 class Visits(set[Visit]):
@@ -238,8 +244,7 @@ class ClientConnection(HttpToolsProtocol):
         if self._answering is not None and not self._answering.response_complete:
             self._answering.disconnected = True
             self._answering.message_event.set()
-            if isinstance(visit := self._answering.scope.get("visit"), Visit):
-                visit.client_left()
+            client_left(self._answering.scope)
         self.pipeline.clear()
         super().connection_lost(exc)
 
