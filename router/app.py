@@ -228,7 +228,9 @@ class GatewayProcess:
 
     def _rest(self) -> App:
         """Imported here: FastAPI, the reports and the dashboard take as long to import as all the rest."""
-        from router.api import admin, dashboard, rest
+        from router.api import admin, rest
+        from router.api.dashboard.pages import Dashboard
+        from router.api.dashboard.routes import routes
         from router.report.budgets import budgets as pots
         from router.report.report import Report
 
@@ -238,7 +240,7 @@ class GatewayProcess:
         async def balances() -> Report:
             return await pots(store, declared(), now_ms())
 
-        site = dashboard.Dashboard(
+        site = Dashboard(
             ledger=ledger,
             keyring=self.keyring,
             secret=self._secret,
@@ -250,7 +252,7 @@ class GatewayProcess:
         )
         return rest.rest(
             self.keyring,
-            public=[dashboard.routes(site)],
+            public=[routes(site)],
             calls=[
                 lambda router: rest.models_routes(router, self._rules, self._started_s),
                 lambda router: rest.decisions_routes(router, self._pipeline, ledger),
@@ -371,7 +373,7 @@ class GatewayProcess:
 
     async def _recover(self) -> None:
         self._accounting.lease.renew()
-        if lost := self._accounting.recover(self._visits.ids | self._judging):
+        if lost := self._accounting.recover({visit.id for visit in self._visits} | self._judging):
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
             # A ledger apart from the budgets. After an outage every gateway first has time to renew its leases.

@@ -240,7 +240,7 @@ def _state(
     for target in targets if asks is not None or degraded else ():
         queue = None
         if asks is not None and target.engine is not None:
-            queue = asks.queue(target, partial(usual_ms, learned=learned))
+            queue = asks(target, partial(usual_ms, learned=learned))
         # A degraded target is as one with too long a queue.
         if target.id in degraded:
             queue = structs.replace(queue or Queue(), degraded=True)

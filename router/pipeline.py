@@ -172,7 +172,7 @@ class Pipeline:
         draw, session = chance(request.id), request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
         known = (rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
-        decision, gate = choose(*known, self._fleet, counts, *((paid.left, paid.internal) if paid else ()))
+        decision, gate = choose(*known, self._fleet.queue, counts, *((paid.left, paid.internal) if paid else ()))
         near: Sequence[str] = ()
         for step in decision.plan.steps:
             if step.estimate.input_bound >= step.target.model.context and step.target.id not in counts:

@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from router.classify import difficulty
 from router.config.policy import Config, Route
+from router.decide.eligibility import ClassGuard
 from router.decide.explain import encode, explain
 from router.decide.profile import request_of
 from router.dispatch.dispatch import DispatchJob
@@ -41,7 +42,7 @@ from router.types.attempt import (
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.request import MEDIA, TRAITS, USUAL_READ, Caller, Reading, Request, TokensRead
-from router.types.target import ClassRule, Target, Task
+from router.types.target import Target, Task
 
 MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
 """Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
@@ -245,7 +246,7 @@ class OutcomeRecorder:
             with suppress(LedgerUnavailable):
                 await self._journal.committed()
 
-    def verify(self, route: Route, guard: ClassRule) -> Verify | None:
+    def verify(self, route: Route, guard: ClassGuard) -> Verify | None:
         """None: the route has no verifiers."""
         return self._verifiers.of(route.verifiers, guard) if route.verifiers else None
 

@@ -30,9 +30,12 @@ CRASHED = ClientError(500, "internal_error", "lowpass failed; its log says where
 _log = logging.getLogger(__name__)
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
-    """Raises a 413 `ClientError`, or 415 where a page in a browser sends what it may send to any site unasked."""
-    if b"origin" in headers and not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
+async def read_body(
+    headers: Mapping[bytes, bytes], receive: Receive, content_type: bytes = b"application/json"
+) -> bytes:
+    """Raises a 413 `ClientError`, or 415 where a page in a browser sends what it may send to any site unasked.
+    `content_type`: what such a page must say; empty: anything."""
+    if b"origin" in headers and not headers.get(b"content-type", b"").lower().startswith(content_type):
         raise ClientError(415, "unsupported_media_type", "Pages in a browser send `content-type: application/json`.")
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length) > LARGEST_BODY:

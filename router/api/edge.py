@@ -5,7 +5,7 @@ import re
 import resource
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any
@@ -16,90 +16,63 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from router.api.asgi import ALIVE, App, Receive, encode
+from router.api.asgi import ALIVE, App, Scope, encode
 from router.dispatch.hold import MOST_READ_ON, READ_ON_S, ClientPresence
 from router.errors import ClientError, invalid
 from router.types.clock import monotonic_s, new_id
 
-# Notices that a client hung up. Only what runs longer than a sweep after its body was read gets a task that watches.
-#
-# Then its request is cancelled; or it is read to its end, where it would be billed all the same.
-
-SWEEP_S = 0.1
+# Requests in progress. The connection of a client that hangs up says so to the request whose turn it is.
 
 
 class Visit(ClientPresence):
-    """A request in progress. `read`: all of its body was, so that what else comes of it is no part of that;
-    `cancelled`: so its task was, since its client has left."""
+    """A request in progress. `cancelled`: so its task was, since its client has left."""
 
-    __slots__ = ("cancelled", "id", "over", "read", "receive", "swept", "task", "watcher")
+    __slots__ = ("_timer", "_visits", "cancelled", "id", "task")
 
-    def __init__(self, receive: Receive, task: "asyncio.Task[Any] | None") -> None:
-        self.receive, self.task, self.id = receive, task, new_id()
-        self.watcher: asyncio.Task[None] | None = None
-        self.gone = self.reads_on = self.read = self.swept = self.cancelled = self.over = False
+    def __init__(self, visits: "Visits", scope: Scope) -> None:
+        self._visits, self.task, self.id = visits, asyncio.current_task(), new_id()
+        self._timer: asyncio.TimerHandle | None = None
+        self.gone = self.reads_on = self.cancelled = False
+        visits.add(self)
+        scope["visit"] = self
 
     def cancel(self) -> None:
         if self.task is not None:
             self.cancelled = True
             self.task.cancel()
 
+    def leave(self) -> None:
+        """Its client has left. It is cancelled; or it is read to its end, where it would be billed all the same."""
+        if self not in self._visits:
+            return
+        if not self.reads_on or sum(visit.gone for visit in self._visits) >= MOST_READ_ON:
+            self.cancel()
+        else:
+            self.gone = True
+            self._timer = asyncio.get_running_loop().call_later(READ_ON_S, self.cancel)
 
-class Visits:
-    """All requests in progress; use inside one running event loop."""
+    def end(self) -> None:
+        self._visits.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._visits: set[Visit] = set()
-        self._read_on = 0
-        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
-    def __len__(self) -> int:
-        return len(self._visits)
+def client_left(scope: Mapping[str, Any]) -> None:
+    """The client of this request hung up."""
+    if isinstance(visit := scope.get("visit"), Visit):
+        visit.leave()
 
-    @property
-    def ids(self) -> set[str]:
-        return {visit.id for visit in self._visits}
 
-    def enter(self, receive: Receive) -> Visit:
-        visit = Visit(receive, asyncio.current_task())
-        self._visits.add(visit)
-        return visit
-
-    def leave(self, visit: Visit) -> None:
-        visit.over = True
-        self._visits.discard(visit)
-        if visit.watcher is not None:
-            visit.watcher.cancel()
+class Visits(set[Visit]):
+    """All requests in progress."""
 
     async def end(self) -> None:
         """Cancels what is still in progress, and waits until its money is settled."""
-        self._timer.cancel()
-        for visit in self._visits:
+        for visit in self:
             visit.cancel()
-        tasks = [visit.task for visit in self._visits if visit.task is not None]
+        tasks = [visit.task for visit in self if visit.task is not None]
         if tasks:
             await asyncio.wait(tasks)
-
-    def _sweep(self) -> None:
-        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
-        for visit in self._visits:
-            if visit.swept and visit.watcher is None:
-                visit.watcher = self._loop.create_task(self._watch(visit))
-            visit.swept = visit.read
-
-    async def _watch(self, visit: Visit) -> None:
-        while (await visit.receive())["type"] != "http.disconnect":
-            pass
-        if visit.reads_on and self._read_on < MOST_READ_ON:
-            visit.gone = True
-            self._read_on += 1
-            try:
-                await asyncio.sleep(READ_ON_S)
-            finally:
-                self._read_on -= 1
-        if not visit.over:
-            visit.cancel()
 
 
 # One client's connection: uvicorn's HTTP with bounds on what is kept of a request, and times in which it must arrive.
@@ -271,6 +244,7 @@ class ClientConnection(HttpToolsProtocol):
         if self._answering is not None and not self._answering.response_complete:
             self._answering.disconnected = True
             self._answering.message_event.set()
+            client_left(self._answering.scope)
         self.pipeline.clear()
         super().connection_lost(exc)
 

@@ -12,9 +12,8 @@ from router.api import asgi
 from router.api.auth import Keyring
 from router.api.edge import Visit, Visits
 from router.api.messages import MessagesStream, envelope
-from router.api.messages import from_chat as as_message
 from router.api.parse import parse
-from router.api.responses.reply import ResponsesEncoder, from_chat
+from router.api.responses.reply import ResponsesEncoder
 from router.classify.difficulty import read_too
 from router.decide.explain import explain, with_reason
 from router.dispatch.hold import CLIENT_GONE
@@ -33,14 +32,12 @@ _LARGE = 32_768
 # Step 8: what the client reads: the answer with its usage, and the headers that explain it.
 
 
-def whole(request: Request, served: Served) -> bytes:
-    usage, body = Raw(served.usage), served.body or {}
-    if request.endpoint is Endpoint.MESSAGES:
-        body = as_message(body, request, served.usage)
-    elif served.translated:
-        body = from_chat(body, request.body, f"resp_{request.id}", served.usage)
+def whole(request: Request, served: Served, translation: Translation | None) -> bytes:
+    body = served.body or {}
+    if translation is not None and served.translated:
+        body = translation.whole(body, served.usage)
     else:
-        body["usage"] = usage
+        body["usage"] = Raw(served.usage)
     if request.limits.explain:
         body["lowpass"] = Raw(with_reason(asgi.encode(explain(read_too(served.decision, request)))))
     return asgi.encode(body)
@@ -129,16 +126,16 @@ class HotRoutes:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None:
             if meant := _TYPED.fullmatch(scope.get("path", "")):
-                scope = {**scope, "path": f"/v1{meant[2]}", "deployment": meant[1]}
+                scope.update(path=f"/v1{meant[2]}", deployment=meant[1])
                 endpoint = PATHS.get(scope["path"])
             if endpoint is None:
                 await self._other(scope, receive, send)
                 return
-        visit = self._visits.enter(receive)
+        visit = Visit(self._visits, scope)
         observed = None if self._observer is None else ObservedRequest(visit.id, endpoint, scope["headers"])
         try:
             try:
-                await self._answer(endpoint, visit.id, scope, visit, send, observed)
+                await self._answer(endpoint, scope, receive, visit, send, observed)
             except Exception as error:
                 # Whatever goes wrong before the status is sent becomes an answer in the envelope of the endpoint.
                 refusal = error if isinstance(error, ClientError) else asgi.crash(error)
@@ -152,7 +149,7 @@ class HotRoutes:
             if visit.cancelled and visit.task is not None:
                 visit.task.uncancel()
         finally:
-            self._visits.leave(visit)
+            visit.end()
             if observed is not None and self._observer is not None:
                 # Nothing else knows how a request ended whose client left before anything was decided.
                 observed.refused(CLIENT_CLOSED, CLIENT_GONE)
@@ -174,19 +171,18 @@ class HotRoutes:
     async def _answer(
         self,
         endpoint: Endpoint,
-        request_id: str,
         scope: asgi.Scope,
+        receive: asgi.Receive,
         visit: Visit,
         send: asgi.Send,
         observed: ObservedRequest | None,
     ) -> None:
-        headers = scope["headers"]
+        headers, request_id = scope["headers"], visit.id
         by_name = dict(headers)
         caller = await self._keyring.caller(by_name)
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
-        body = await asgi.read_body(by_name, visit.receive)
-        visit.read = True
+        body = await asgi.read_body(by_name, receive)
         if deployment := scope.get("deployment"):
             # Of two members of a name the later counts: what the body itself says.
             rest = body.lstrip().removeprefix(b"{").lstrip()
@@ -210,7 +206,7 @@ class HotRoutes:
             translation = ResponsesEncoder(request.body, f"resp_{request_id}")
         served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit)
         if served.events is None:
-            await asgi.send_json(200, whole(request, served), answer_headers(request, served), send)
+            await asgi.send_json(200, whole(request, served, translation), answer_headers(request, served), send)
         else:
             await _stream(served.events, [*_EVENTS, *answer_headers(request, served)], send)
 

@@ -126,14 +126,15 @@ _UNSAID = ("context_management", "cache_control", "betas")
 _TIERS = {"standard_only": "default"}
 
 
-def to_chat(body: dict[str, Raw]) -> tuple[dict[str, Raw], Limits]:
-    """The same request for `/v1/chat/completions`, and how much it may think and the session that it is of.
+def to_chat(body: dict[str, Raw], data: bytes) -> tuple[dict[str, Raw], Limits]:
+    """The same request for `/v1/chat/completions`, and how much it may think and the session that it is of. `body` and
+    `data` are the same.
 
     Raises `ClientError` 400 for what no target could answer, `msgspec.ValidationError` for a wrong type."""
     for name in _HOSTED:
         if bytes(body.get(name, b"null")) not in (b"null", b"[]"):
             raise wrong(name, "lowpass runs no tools of the provider: offer functions in tools.")
-    fields = _BODY.decode(encode(body))
+    fields = _BODY.decode(data)
     if fields.max_tokens is not None and fields.max_tokens < 1:
         raise invalid("max_tokens", "max_tokens must be at least 1.")
     known = {*MessagesBody.__struct_fields__, *_HOSTED, *_UNSAID, "output_format"}
@@ -322,15 +323,6 @@ def envelope(error: ClientError, request_id: str) -> Json:
     return {"type": "error", "error": fields, "request_id": request_id}
 
 
-def from_chat(chat: dict[str, Raw], request: Request, usage: bytes) -> dict[str, Raw]:
-    """The message of a chat completion. Raises `UpstreamFailure` if `chat` is not what chat promises."""
-    choice = (completion(chat).choices or [ReplyChoice()])[0]
-    message = choice.message or ReplyMessage()
-    blank = _blank(request) | _ending(choice, request, bool(message.tool_calls))
-    whole = blank | {"content": list(_blocks(message, _shows_thinking(request))), "usage": Raw(usage)}
-    return {name: Raw(encode(value)) for name, value in whole.items()}
-
-
 def _blank(request: Request) -> Json:
     """A message that has just begun."""
     return {
@@ -342,11 +334,6 @@ def _blank(request: Request) -> Json:
         "stop_reason": None,
         "stop_sequence": None,
     }
-
-
-def _shows_thinking(request: Request) -> bool:
-    """The client asked for thinking. Signed thinking is given in any case: the next turn needs it."""
-    return request.effort not in (None, "none") or bool(request.limits.thinking_budget)
 
 
 def _ending(choice: ReplyChoice, request: Request, calls: bool) -> Json:
@@ -405,12 +392,21 @@ class MessagesStream(ChatReader):
 
     def __init__(self, request: Request) -> None:
         super().__init__()
-        self._request, self._shows = request, _shows_thinking(request)
+        self._request = request
+        self._shows = request.effort not in (None, "none") or bool(request.limits.thinking_budget)
+        """The client asked for thinking. Signed thinking is given in any case: the next turn needs it."""
         self._blocks: list[StreamedBlock] = []
         self._called: dict[StreamedCall, StreamedBlock] = {}
         self._current = 0
         """Index of the block that is being written."""
         self._started = False
+
+    def whole(self, body: dict[str, Raw], usage: bytes) -> dict[str, Raw]:
+        choice = (completion(body).choices or [ReplyChoice()])[0]
+        message = choice.message or ReplyMessage()
+        blank = _blank(self._request) | _ending(choice, self._request, bool(message.tool_calls))
+        whole = blank | {"content": list(_blocks(message, self._shows)), "usage": Raw(usage)}
+        return {name: Raw(encode(value)) for name, value in whole.items()}
 
     def final(self, usage: bytes) -> bytes:
         """Closes what is open; `message_delta` carries the JSON object `usage`."""

@@ -99,7 +99,7 @@ def _responses(body: Body, data: bytes) -> Parsed:
 
 
 def _messages(body: Body, data: bytes) -> Parsed:
-    chat, stated = messages.to_chat(body)
+    chat, stated = messages.to_chat(body, data)
     request, metadata = _chat(chat, msgspec.json.encode(chat))
     return structs.replace(request, limits=stated), metadata
 
@@ -179,9 +179,10 @@ def _request(
     if max_output is not None and not 1 <= max_output <= MOST_TOKENS:
         name = next(name for name in _CAPS if name in body)
         raise invalid(name, f"{name} must be from 1 to {MOST_TOKENS}.")
-    # One character is found many times faster than several.
-    caches = "cache_control" in body or (b"_" in prompt and _CACHE in prompt)
     read, media = texts.read, texts.media
+    marked = prompt if media is NO_MEDIA else b"".join(map(bytes, body.values()))
+    # One character is found many times faster than several.
+    caches = "cache_control" in body or (b"_" in marked and _CACHE in marked)
     return Request(
         id="",
         endpoint=Endpoint.CHAT,
@@ -197,7 +198,7 @@ def _request(
         audio_seconds=media.seconds,
         file_bytes=media.files,
         caches=caches,
-        caches_long=caches and _LONG in prompt,
+        caches_long=caches and _LONG in marked,
         service_tier=fields.service_tier or "",
         needs=needs if choices == 1 else needs | {Capability.N},
         stream=bool(fields.stream),
@@ -233,7 +234,7 @@ def _needs(fields: Chat[Any], kinds: frozenset[str]) -> frozenset[Capability]:
     return frozenset(needs) if len(needs) > 1 else _PLAIN_CHAT
 
 
-_CACHE, _LONG = b"cache_control", b"1h"
+_CACHE, _LONG = b"cache_control", b'"1h"'
 """Anthropic's marks, which OpenRouter and LiteLLM take over: what they stand on is written to a cache."""
 _NULL, _NONE = Raw(b"null"), Raw(b"[]")
 _ALL_READ: frozenset[Modality] = frozenset()

@@ -40,8 +40,6 @@ from router.types.target import EngineState, Target
 
 T = TypeVar("T")
 
-REFUSALS = (ClientError, StoreUnavailable)
-
 # Everything but the hot routes, as one FastAPI app that speaks the same error envelope.
 
 
@@ -70,7 +68,7 @@ def rest(
     guarded(calls)
     guarded(reports, REPORTS)
     guarded(admin, ADMIN)
-    for kind in (*REFUSALS, HTTPException):
+    for kind in (ClientError, StoreUnavailable, HTTPException):
         app.add_exception_handler(kind, _refused)
     return app
 
@@ -80,8 +78,8 @@ def answer(content: object, status: int = 200) -> Response:
     return Response(encode(content), status, media_type="application/json")
 
 
-def refusal_of(request: Request, error: Exception) -> ClientError:
-    """What the client is told of one of `REFUSALS`."""
+def _refusal(request: Request, error: Exception) -> ClientError:
+    """What the client is told."""
     where = f"{request.method} {request.url.path}"
     match error:
         case ClientError():
@@ -98,7 +96,11 @@ def refusal_of(request: Request, error: Exception) -> ClientError:
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    refusal = refusal_of(request, error)
+    """As JSON, or where a dependency of the route has set `refusal`, as the page that this draws."""
+    refusal = _refusal(request, error)
+    if (draw := getattr(request.state, "refusal", None)) is not None:
+        page: Response = draw(request, refusal)
+        return page
     return Response(encode(refusal.envelope()), refusal.status, dict(refusal.headers), media_type="application/json")
 
 

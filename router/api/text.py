@@ -1,6 +1,6 @@
 """The fields of a request's body, checked, and its text."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -22,25 +22,10 @@ M = TypeVar("M")
 # The few fields of a body that decisions need, as msgspec types: wrong types are refused with their path.
 
 
-class MediaSourceField(Struct, frozen=True, forbid_unknown_fields=True):
-    """An image, a file or a sound, by URL, stored at the provider, or inline."""
-
-    url: str = ""
-    file_id: str = ""
-    detail: str | None = None
-    file_data: str = ""
-    filename: str = ""
-    data: str = ""
-    format: str = ""
-
-
-class ContentPartField(Struct, frozen=True, forbid_unknown_fields=True):
+class SentPart(Struct, frozen=True, forbid_unknown_fields=True):
     type: str = ""
     text: str | None = None
     refusal: str | None = None
-    image_url: MediaSourceField | str | None = None
-    input_audio: MediaSourceField | None = None
-    file: MediaSourceField | None = None
 
 
 class OfferedFunction(Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,10 +40,10 @@ class SentToolCall(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SentMessage(Struct, frozen=True, forbid_unknown_fields=True):
-    """A message with nothing in it that OpenAI does not document: all of its text is known."""
+    """A message of texts and calls with nothing in it that OpenAI does not document: all of its text is known."""
 
     role: str
-    content: str | list[ContentPartField] | None = None
+    content: str | list[SentPart] | None = None
     refusal: str | None = None
     name: str | None = None
     tool_calls: list[SentToolCall] | None = None
@@ -227,6 +212,7 @@ _LINKS, _LINKED, _PAYLOADS, _WORDS, _STORED = (
     msgspec.convert(_NAMES[name], dict[str, Modality]) for name in ("links", "linked", "payloads", "kinds", "stored")
 )
 _KNOWN = frozenset((*_NAMES["textual"], *_NAMES["documents"], "type"))
+_DOCUMENTED, _FORMAL = frozenset(_NAMES["documented"]), frozenset(_NAMES["formal"])
 _LISTS = ("content", "parts", "output")
 
 
@@ -263,18 +249,20 @@ class ReadableContent:
 
 
 def of_messages(passages: Sequence[Passage], readable: ReadableContent) -> None:
-    """Strings of messages or items whose form is not known in full."""
+    """Strings of messages or items with more than texts and calls in them: media, and what only some providers know."""
     for passage in passages:
         path, text, role = passage.path, passage.text, passage.role
         name, holder = path[-1], path[-2] if len(path) > 1 else ""
-        modality = _LINKED.get(str(holder), Modality.FILE)
+        if not text or name in _FORMAL or (text == name and name in _DOCUMENTED):
+            continue
         if text == name:
             readable.passages.append(passage)
             continue
+        modality = _LINKED.get(str(holder)) or _PAYLOADS.get(str(name), Modality.FILE)
         if text.startswith("data:") or len(text) >= LEAST_BARE or name in _PAYLOADS:
             least = 1 if name in _PAYLOADS else LEAST_BARE
             # A long address is none.
-            if readable.payload(path, text, role, _PAYLOADS.get(str(name), modality), least) or text[:5] == "data:":
+            if readable.payload(path, text, role, modality, least) or text[:5] == "data:":
                 continue
         else:
             readable.passages.append(passage)
@@ -282,11 +270,17 @@ def of_messages(passages: Sequence[Passage], readable: ReadableContent) -> None:
             readable.unscannable.add(_LINKS[str(name)])
         elif holder in _LINKED and (name in ("url", "uri") or (holder == "audio" and name == "id")):
             readable.unscannable.add(modality)
-    readable.unscannable |= _of_kinds(passages)
+    # Parts in which there is nothing but a document.
+    whole = {document.path[:depth] for document in readable.documents for depth in range(len(document.path))}
+    whole -= {
+        passage.path[:depth] for passage in readable.passages for depth in range(len(passage.path) if whole else 0)
+    }
+    readable.unscannable |= _of_kinds(passages, whole)
 
 
-def _of_kinds(passages: Sequence[Passage]) -> set[Modality]:
-    """By what the parts call themselves. One of an unknown kind is text only where it has nothing else."""
+def _of_kinds(passages: Sequence[Passage], whole: Container[Path]) -> set[Modality]:
+    """By what the parts call themselves, but for those that were read as a `whole`. One of an unknown kind is text only
+    where it has nothing else."""
     unscannable: set[Modality] = set()
     unknown: set[Path] = set()
     for passage in passages:
@@ -294,7 +288,7 @@ def _of_kinds(passages: Sequence[Passage]) -> set[Modality]:
             unscannable.add(Modality.FILE)
         path = passage.path
         part = len(path) > 2 and isinstance(path[-2], int) and path[-3] in _LISTS
-        if path[-1] != "type" or passage.text in _KNOWN or not part:
+        if path[-1] != "type" or passage.text in _KNOWN or not part or path[:-1] in whole:
             continue
         modality = next((kind for word, kind in _WORDS.items() if word in passage.text), None)
         if modality is None:
@@ -355,14 +349,13 @@ def dense(data: bytes) -> int:
 
 
 def loose_content(messages: list[LooseMessage], raw: Raw) -> RequestContent:
-    """Of messages with fields beyond OpenAI's own (reasoning, thinking blocks, signatures …), which leave too: every
-    string of `raw`, the same as bytes, counts."""
-    parts = [part for message in messages if isinstance(message.content, list) for part in message.content]
-    kinds = frozenset(part.type for part in parts)
+    """Of messages with media, or with fields beyond OpenAI's own (thinking blocks, signatures …), which leave too:
+    every string of `raw`, the same as bytes, counts."""
+    kinds = [part.type for message in messages if isinstance(message.content, list) for part in message.content]
     passages = list(strings(msgspec.json.decode(raw), ("messages",)))
     read = ReadableContent()
     of_messages(passages, read)
-    return RequestContent(read, kinds, _loose_media(passages, parts))
+    return RequestContent(read, frozenset(kinds), _media(passages, kinds))
 
 
 def others(body: Mapping[str, Raw], skipped: str, read: ReadableContent) -> None:
@@ -381,20 +374,19 @@ def others(body: Mapping[str, Raw], skipped: str, read: ReadableContent) -> None
 
 
 def content(messages: list[SentMessage]) -> RequestContent:
-    read = ReadableContent()
-    parts: list[ContentPartField] = []
+    read, kinds = ReadableContent(), set[str]()
     for number, message in enumerate(messages):
+        place = ("messages", number)
         if isinstance(message.content, str):
-            read.passages.append(Passage(("messages", number, "content"), message.content, message.role))
-        elif message.content:
-            parts += message.content
-            for place, part in enumerate(message.content):
-                _part(("messages", number, "content", place), part, message.role, read)
+            read.passages.append(Passage((*place, "content"), message.content, message.role))
+        for index, part in enumerate(message.content if isinstance(message.content, list) else ()):
+            kinds.add(part.type)
+            for name in ("text", "refusal"):
+                if text := getattr(part, name):
+                    read.passages.append(Passage((*place, "content", index, name), text, message.role))
         if message.name or message.refusal or message.tool_calls or message.tool_call_id:
-            read.passages += _beside(("messages", number), message)
-    if not parts:
-        return RequestContent(read)
-    return RequestContent(read, frozenset(part.type for part in parts), _media(parts))
+            read.passages += _beside(place, message)
+    return RequestContent(read, frozenset(kinds))
 
 
 def _beside(path: Path, message: SentMessage) -> Iterator[Passage]:
@@ -409,68 +401,31 @@ def _beside(path: Path, message: SentMessage) -> Iterator[Passage]:
         yield Passage((*place, "function", "arguments"), call.function.arguments, message.role)
 
 
-def _part(path: Path, part: ContentPartField, role: str, read: ReadableContent) -> None:
-    for name in ("text", "refusal"):
-        if text := getattr(part, name):
-            read.passages.append(Passage((*path, name), text, role))
-    for name, modality in _SOURCES:
-        value = getattr(part, name)
-        if isinstance(value, str):
-            _link((*path, name), value, role, modality, read)
-        elif value is not None:
-            _source((*path, name), value, role, modality, read)
-
-
-def _source(path: Path, source: MediaSourceField, role: str, modality: Modality, read: ReadableContent) -> None:
-    if source.filename:
-        read.passages.append(Passage((*path, "filename"), source.filename, role))
-    for name, payload in (("file_data", source.file_data), ("data", source.data)):
-        if payload:
-            read.payload((*path, name), payload, role, modality)
-    if source.url:
-        _link((*path, "url"), source.url, role, modality, read)
-    if source.file_id:
-        read.passages.append(Passage((*path, "file_id"), source.file_id, role))
-        read.unscannable.add(modality)
-
-
-def _link(path: Path, link: str, role: str, modality: Modality, read: ReadableContent) -> None:
-    """An address, of what is elsewhere; or all of it, as a data URL."""
-    if link.startswith("data:"):
-        read.payload(path, link, role, modality, least=len(link) + 1)
-    else:
-        read.passages.append(Passage(path, link, role))
-        read.unscannable.add(modality)
-
-
-def _media(parts: list[ContentPartField]) -> MediaSizes:
-    sounds = [part.input_audio for part in parts if part.input_audio is not None]
-    files = [part.file for part in parts if part.file is not None]
-    images = [part.image_url for part in parts if part.image_url is not None]
-    if not (images or sounds or files):
-        return NO_MEDIA
-    sizes = [_decoded(file.file_data) for file in files]
-    seconds = sum(
-        1 + _decoded(sound.data) // AUDIO_BYTES_PER_SECOND.get(sound.format, AUDIO_BYTES_PER_SECOND_ELSE)
-        for sound in sounds
-    )
-    low_images = sum(isinstance(image, MediaSourceField) and image.detail == "low" for image in images)
-    return MediaSizes(len(images), low_images, seconds, sum(sizes) if all(sizes) else None)
-
-
-def _loose_media(passages: list[Passage], parts: list[LoosePart]) -> MediaSizes:
-    """Of parts whose form is not known: images by their kind, all else that is inline by its size."""
-    kinds = [part.type for part in parts]
-    texts = [passage.text for passage in passages]
-    inline = [text for text in texts if text.startswith("data:") and not text.startswith("data:image")]
+def _media(passages: list[Passage], kinds: list[str]) -> MediaSizes:
+    """Images by the kinds of parts, sounds and files by their size."""
+    formats = {passage.path[:-1]: passage.text for passage in passages if passage.path[-1] == "format"}
+    low_images, seconds, sizes = 0, 0, list[int]()
+    for passage in passages:
+        place, text = passage.path[-2:], passage.text
+        if place == ("image_url", "detail"):
+            low_images += text == "low"
+        elif place == ("input_audio", "data") and text != "data":
+            rate = AUDIO_BYTES_PER_SECOND.get(formats.get(passage.path[:-1], ""), AUDIO_BYTES_PER_SECOND_ELSE)
+            seconds += 1 + _decoded(text) // rate
+        elif (
+            text != "file_data"
+            if place == ("file", "file_data")
+            else text.startswith("data:") and text[:10] != "data:image"
+        ):
+            sizes.append(_decoded(text))
     images = sum("image" in kind for kind in kinds)
-    linked = not inline and any(kind.rpartition("_")[0] in _LINKED_KINDS or kind in _LINKED_KINDS for kind in kinds)
-    size = None if linked else sum(map(_decoded, inline))
-    return MediaSizes(images, files=size) if images or size != 0 else NO_MEDIA
+    files = sum(kind in _LINKED_KINDS or kind.rpartition("_")[0] in _LINKED_KINDS for kind in kinds)
+    size = None if len(sizes) < files else sum(sizes)
+    return MediaSizes(images, low_images, seconds, size) if images or seconds or size != 0 else NO_MEDIA
 
 
-_SOURCES = (("image_url", Modality.IMAGE), ("input_audio", Modality.AUDIO), ("file", Modality.FILE))
 _ABSENT = (b"null", b'""')
+_FILE_DATA = ("file", "file_data")
 _LINKED_KINDS = ("file", "input_file", "document", "video", "input_video")
 
 

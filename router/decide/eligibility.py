@@ -1,6 +1,7 @@
 """Which targets a request may go to, and the reason for each that it may not."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -14,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from router.types.decision import UNCOUNTED, Counts, Dropped, Objective, stakes
 from router.types.request import UNKNOWN, Caller, Classification, Languages, Redacted, Request
 from router.types.tables import table
-from router.types.target import Capability, ClassRule, Queues, Status, Target, Task
+from router.types.target import Capability, Queues, Status, Target, Task
 
 # What a sensitivity class demands of the place that its requests go to, and of what may be sent there.
 
@@ -309,7 +310,7 @@ class Gate(Struct, frozen=True):
     request: Request
     caller: Caller
     classification: Classification
-    guard: ClassRule
+    guard: "ClassGuard"
     redacted: Redacted | None
     """The request with placeholders, where the policy lets a class of it be redacted."""
     now_ms: int
@@ -361,7 +362,7 @@ def _clear(targets: Sequence[Target], gate: Gate) -> tuple[frozenset[str], int]:
     fit all of the targets, where all are: judged once."""
     request, guard, redacted = gate.request, gate.guard, gate.redacted
     limits = request.limits
-    if not isinstance(guard, ClassGuard) or gate.asked is not ANYTHING or limits.thinking_budget is not None:
+    if guard.objections or gate.asked is not ANYTHING or limits.thinking_budget is not None:
         return frozenset(), -1
     classes = gate.classification.classes, None if redacted is None else redacted.classes
     key = (id(targets), *classes, request.needs, gate.caller.targets, limits.region)
@@ -442,7 +443,9 @@ _MOST_SETS = 16_384
 
 
 class ClassGuard:
-    """`classes` from least to most sensitive; `scan` may raise. No class at all is all of them: nothing is known then.
+    """One policy's rule over its classes: may these bytes go to that place? Never wrong in favour of sending.
+
+    `classes` from least to most sensitive; `scan` may raise. No class at all is all of them: nothing is known then.
 
     What a target lacks changes with the policy only, so it is judged once; time is looked at each time.
     """
@@ -461,8 +464,23 @@ class ClassGuard:
         """By classes, a target's id and whether it would see placeholders: that very target, and what it is told."""
         self.clear: dict[tuple[Hashable, ...], tuple[Sequence[Target], frozenset[str], int]] = {}
         """By a list's identity, which stays alive here, and all else that `_clear` goes by."""
+        self.objections: tuple[Callable[[Target, frozenset[str]], str], ...] = ()
+
+    def stricter(self, objects: Callable[[Target, frozenset[str]], str]) -> "ClassGuard":
+        """The same rule, and beside it what `objects` has against a target and classes; "": nothing."""
+        guard = copy(self)
+        guard.objections = (*self.objections, objects)
+        return guard
 
     def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
+        """Why what has these classes may not go to `target`, in one sentence; empty where it may.
+
+        Every class binds, so that one more never opens a place. `redacted`: what would be sent has placeholders in
+        the place of its findings.
+        """
+        for objects in self.objections:
+            if detail := objects(target, classes):
+                return detail
         key = classes, target.id, redacted
         verdict = self._judged.get(key)
         if verdict is None or verdict[0] is not target:
@@ -470,7 +488,7 @@ class ClassGuard:
             verdict = self._judged[key] = target, self._judge(target, classes, redacted=redacted)
         return (expired(target, now_ms) if target.terms.expires_ms is not None else "") or verdict[1]
 
-    def of(self, body: Mapping[str, Raw]) -> ClassRule:
+    def of(self, body: Mapping[str, Raw]) -> "ClassGuard":
         """For a request with this body: what a provider would do beside answering it is a place that it goes to."""
         tools = hosted_tools(body)
         if not tools:
@@ -483,15 +501,18 @@ class ClassGuard:
                     return f"{', '.join(refused)} would reach further places, and class {name} does not list it"
             return ""
 
-        return StricterGuard(self, objects)
+        return self.stricter(objects)
 
     def unseen(self, body: bytes, classes: frozenset[str], fields: Mapping[str, Raw]) -> frozenset[str]:
+        """Classes of what these very bytes hold that are not among `classes`; all there are where the look fails.
+        `fields`: what they are the encoding of; empty: not known."""
         try:
             return self._scan(body, fields) - classes
         except Exception:  # whatever breaks a detector, nothing may leave because of it
             return frozenset(self._classes) - classes
 
     def private(self, classes: frozenset[str]) -> bool:
+        """The provider must neither keep nor train on what has these classes."""
         return self.demands(classes).private
 
     def _judge(self, target: Target, classes: frozenset[str], *, redacted: bool) -> str:
@@ -502,22 +523,6 @@ class ClassGuard:
             if obstacle is not None:
                 objections.setdefault(obstacle, []).append(name)
         return next((obstacle.told(names) for obstacle, names in objections.items()), "")
-
-
-class StricterGuard(Struct, frozen=True):
-    """`guard`, and beside it what `objects` has against a target and classes; "": nothing. Implements `ClassRule`."""
-
-    guard: ClassRule
-    objects: Callable[[Target, frozenset[str]], str]
-
-    def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
-        return self.objects(target, classes) or self.guard.refusal(target, classes, now_ms, redacted=redacted)
-
-    def unseen(self, body: bytes, classes: frozenset[str], fields: Mapping[str, Raw]) -> frozenset[str]:
-        return self.guard.unseen(body, classes, fields)
-
-    def private(self, classes: frozenset[str]) -> bool:
-        return self.guard.private(classes)
 
 
 _TOOLS = table("decide/hosted_tools.yaml")

@@ -14,7 +14,6 @@ from router.types.decision import (
     Hedge,
     Objective,
     Plan,
-    Queued,
     RequestProfile,
     Tactic,
     Vote,
@@ -23,7 +22,7 @@ from router.types.decision import (
 from router.types.price import amounts_json, usd_about
 from router.types.request import Cause, Classification, Finding, Path
 from router.types.tables import table
-from router.types.target import Task
+from router.types.target import Queue, Task
 
 # A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secret.
 
@@ -82,7 +81,7 @@ class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     considered: tuple[ExplainedTarget, ...]
     dropped: tuple[Dropped, ...]
     weighed: tuple[Weighed, ...] = ()
-    queued: tuple[Queued, ...] = ()
+    queued: tuple[Queue, ...] = ()
     """Targets of the route at whose engines it would have had to wait."""
     stakes: Objective = NO_STAKES
     tactic: Tactic | None = None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.worth import CascadeValue
-from router.types.decision import NODE_WEIGHTS, Candidate, Forecast, Objective, Queued, Tactic, Vector, Weighed, Why
+from router.types.decision import NODE_WEIGHTS, Candidate, Forecast, Objective, Tactic, Vector, Weighed, Why
 from router.types.request import Classification
 from router.types.target import Queue, Queues, Target
 
@@ -87,11 +87,10 @@ def moved_back(before: Sequence[Candidate], after: Sequence[Candidate]) -> froze
     )
 
 
-def noted(queues: Queues, overflow: Collection[str]) -> tuple[Queued, ...]:
+def noted(queues: Queues, overflow: Collection[str]) -> tuple[Queue, ...]:
     """What is kept of queues; an engine that is down is told of as the reason for which its target was dropped."""
-    fields = "wait_ms", "waiting", "full", "degraded"
     return tuple(
-        Queued(target=name, spilled=name in overflow, **{field: getattr(queue, field) for field in fields})
+        structs.replace(queue, target=name, spilled=name in overflow)
         for name, queue in queues.items()
         if not queue.down
     )

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from router.classify.classify import LARGE, beside
-from router.decide.eligibility import narrowed
+from router.decide.eligibility import ClassGuard, narrowed
 from router.errors import ClientError
 from router.types.attempt import Transport, UpstreamRequest, UpstreamResponse
 from router.types.clock import now_ms
-from router.types.target import ClassRule, Model, Provider, Target, Timeouts, Wire
+from router.types.target import Model, Provider, Target, Timeouts, Wire
 
 _NOTHING: frozenset[str] = frozenset()
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class OutboundRequest(Struct, frozen=True):
     """What is about to be sent. `guard` is of the policy under which that was decided."""
 
-    guard: ClassRule
+    guard: ClassGuard
     target: Target
     request: UpstreamRequest
     classes: frozenset[str]
@@ -54,10 +54,10 @@ class EgressFilter:
 
     def __init__(self, transports: Mapping[Wire, Transport]) -> None:
         self._transports = transports
-        self._guard: ClassRule | None = None
+        self._guard: ClassGuard | None = None
         self._webhooks: frozenset[str] = frozenset()
 
-    def adopt(self, guard: ClassRule, webhooks: frozenset[str]) -> None:
+    def adopt(self, guard: ClassGuard, webhooks: frozenset[str]) -> None:
         """`webhooks`: every address that the policy declares."""
         self._guard, self._webhooks = guard, webhooks
 

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from router.classify.detector import DoubtfulValue
 from router.classify.language import languages
 from router.classify.second_opinion import Opinion, OpinionQuestion, Words, asked, denied, longest, verdicts
-from router.decide.eligibility import Gate, StricterGuard, must_redact
+from router.decide.eligibility import ClassGuard, Gate, must_redact
 from router.dispatch.dispatch import Dispatcher
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.hold import ReplicaLease
@@ -36,7 +36,7 @@ from router.types.attempt import Call, ErrorKind, UpstreamRequest, VerifierReque
 from router.types.attempt import Verdict as OutcomeVerdict
 from router.types.decision import PromptCount
 from router.types.request import UNKNOWN, Endpoint
-from router.types.target import ClassRule, Target, Timeouts
+from router.types.target import Target, Timeouts
 
 # Asks a model of this machine for its opinion: through the egress filter, and past a guard that lets nothing leave.
 
@@ -52,7 +52,7 @@ class SideCall(Struct, frozen=True):
     """`classes`: of the request, those in question included."""
 
     target: Target
-    guard: ClassRule
+    guard: ClassGuard
     classes: frozenset[str]
     questions: Sequence[OpinionQuestion]
     called: Words
@@ -95,7 +95,7 @@ class SecondOpinions:
             return ""
 
     async def _ask(self, inquiry: SideCall) -> str:
-        target, call, guard = inquiry.target, inquiry.call(), StricterGuard(inquiry.guard, away)
+        target, call, guard = inquiry.target, inquiry.call(), inquiry.guard.stricter(away)
         adapter, lease = self._to.adapters[target.provider.wire], ReplicaLease(self._to.replicas, target, None, [])
         try:
             outbound = OutboundRequest(guard, target, adapter.encode(call), inquiry.classes, url=lease.url)
@@ -143,7 +143,7 @@ class Verifiers:
         """All that the policy in force declares: their children are started, all others ended."""
         self._pool.keep(works(every))
 
-    def of(self, verifiers: Sequence[Verifier], guard: ClassRule) -> Verify:
+    def of(self, verifiers: Sequence[Verifier], guard: ClassGuard) -> Verify:
         """`guard`: of the policy under which the request was decided."""
 
         async def post(verifier: HttpVerifier, query: VerifierRequest, body: bytes) -> float | None:
@@ -160,7 +160,7 @@ class Verifiers:
         await self._pool.close()
 
     async def _post(
-        self, guard: ClassRule, verifier: HttpVerifier, query: VerifierRequest, body: bytes
+        self, guard: ClassGuard, verifier: HttpVerifier, query: VerifierRequest, body: bytes
     ) -> float | None:
         key = "" if verifier.api_key is None else f"Bearer {verifier.api_key.get_secret_value()}"
         headers = (*_HEADERS, ("authorization", key)) if key else _HEADERS

@@ -100,19 +100,8 @@ class Key(Struct, frozen=True, kw_only=True):
         nano = None if terms.limit_usd is None else nano_from_usd(terms.limit_usd)
         limits = (nano, terms.rpm, terms.tpm, terms.parallel)
         unlimited = all(limit is None for limit in limits)
-        return Caller(
-            id=self.id,
-            name=terms.name,
-            team=terms.team,
-            organisation=terms.organisation,
-            routes=frozenset(terms.routes),
-            targets=frozenset(terms.targets),
-            tags=terms.tags,
-            budget=terms.budget,
-            min_class=terms.min_class,
-            scopes=frozenset(terms.scopes),
-            allowance=None if unlimited else Allowance(nano, terms.window, *limits[1:]),
-        )
+        allowance = None if unlimited else Allowance(nano, terms.window, *limits[1:])
+        return msgspec.convert({**structs.asdict(terms), "id": self.id, "allowance": allowance}, Caller)
 
 
 def digest(secret: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Stored requests decided again: what was known then, and both policies."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import starmap, zip_longest
@@ -28,7 +28,7 @@ from router.types.account import ANY_AMOUNT, Amount, LedgerUnavailable
 from router.types.clock import new_id
 from router.types.decision import Decision, Plan, RequestProfile, Tactic, Weighed
 from router.types.request import Caller, Classification, Reading, Redacted, Request
-from router.types.target import Queue, Queues, Secret, Target, Task
+from router.types.target import Queue, QueueReader, Secret, Target, Task
 
 # Rows of the ledger → requests as they can be decided again.
 
@@ -195,15 +195,6 @@ class _Health(NamedTuple):
         return self.degrades.intersection(targets)
 
 
-class _Queued(NamedTuple):
-    """As it was then: how busy engines were is not played anew."""
-
-    queues: Queues
-
-    def queue(self, target: Target, usual_ms: Callable[[Target], float]) -> Queue | None:
-        return self.queues.get(target.id)
-
-
 class PolicyReplay:
     """One policy."""
 
@@ -347,10 +338,12 @@ def _joined(configs: Iterable[Config]) -> tuple[Target, ...]:
     return tuple(targets.values())
 
 
-def _asks(record: Stored) -> _Queued | None:
+def _asks(record: Stored) -> QueueReader | None:
+    """As it was then: how busy engines were is not played anew."""
     document = record.document
     down = [dropped.target for dropped in document.dropped if dropped.reason == _DOWN]
     if not (document.queued or down):
         return None
     busy = {each.target: Queue(wait_ms=each.wait_ms, waiting=each.waiting, full=each.full) for each in document.queued}
-    return _Queued(busy | dict.fromkeys(down, Queue(down="down")))
+    queues = busy | dict.fromkeys(down, Queue(down="down"))
+    return lambda target, _: queues.get(target.id)

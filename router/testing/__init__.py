@@ -34,6 +34,7 @@ from msgspec import Struct
 from typer.testing import CliRunner
 
 from router import app, cli, server
+from router.api.edge import client_left
 from router.observe.observer import JsonFormatter
 from router.settings import Settings
 from router.settings import read as settings_of
@@ -219,7 +220,7 @@ class Stream:
 
     def __init__(self, gateway: "Gateway", scope: dict[str, Any], body: bytes) -> None:
         self._messages: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
-        self._loop, self._gone = gateway.loop, asyncio.Event()
+        self._loop, self._scope = gateway.loop, scope
         self._parts = iter([{"type": "http.request", "body": body, "more_body": False}])
         self._call = asyncio.run_coroutine_threadsafe(self._run(gateway, scope), gateway.loop)
         head = self._next()
@@ -237,7 +238,7 @@ class Stream:
 
     def close(self) -> None:
         """Returns once the gateway has ended its work for this request."""
-        self._loop.call_soon_threadsafe(self._gone.set)
+        self._loop.call_soon_threadsafe(client_left, self._scope)
         concurrent.futures.wait([self._call], LIMIT_S)
 
     async def _run(self, gateway: "Gateway", scope: dict[str, Any]) -> None:
@@ -249,7 +250,6 @@ class Stream:
     async def _receive(self) -> dict[str, Any]:
         if part := next(self._parts, None):
             return part
-        await self._gone.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Any) -> None:

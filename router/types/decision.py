@@ -3,20 +3,18 @@
 from collections.abc import AsyncGenerator, Callable, Mapping
 from decimal import Decimal
 from functools import lru_cache
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 from numpy.typing import NDArray
 
 from router.types.account import Account, Amount
 from router.types.price import nano_from_usd
 from router.types.request import Classification, TokensRead
-from router.types.target import Capability, Target, Task
+from router.types.target import Capability, Queue, Target, Task
 
 # What a right answer is worth and what it may take: the user's own price of a failure, floor, cap and deadline.
-
-N = TypeVar("N", int, float)
 
 
 class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,12 +34,9 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return other
         if other is NO_STAKES:
             return self
-        return Objective(
-            failure_nano=_first(self.failure_nano, other.failure_nano),
-            min_pass_rate=_first(self.min_pass_rate, other.min_pass_rate),
-            max_nano=min((value for value in (self.max_nano, other.max_nano) if value is not None), default=None),
-            deadline_ms=_first(self.deadline_ms, other.deadline_ms),
-        )
+        stated = {name: value for name, value in structs.asdict(self).items() if value is not None}
+        caps = [cap for cap in (self.max_nano, other.max_nano) if cap is not None]
+        return structs.replace(other, **stated | {"max_nano": min(caps, default=None)})
 
 
 NO_STAKES = Objective()
@@ -65,10 +60,6 @@ def stakes(
         max_nano=None if max_cost is None else nano_from_usd(max_cost),
         deadline_ms=deadline_ms,
     )
-
-
-def _first(first: N | None, other: N | None) -> N | None:
-    return first if first is not None else other
 
 
 # What is kept of a request besides its classification, so that it can be decided again under another policy.
@@ -263,29 +254,6 @@ class Weighed(Struct, frozen=True):
     """Of its prompt, expected to be read from a cache."""
 
 
-class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The queue that a request would have found at a target's engine."""
-
-    target: str
-    wait_ms: int = 0
-    """Expected, until it is begun."""
-    waiting: int = 0
-    """Requests before it that were not begun."""
-    full: bool = False
-    """It had just turned a request away."""
-    degraded: bool = False
-    """It failed too often or was much slower than usual."""
-    spilled: bool = False
-    """Others were put before the target because of it."""
-
-    def told(self) -> str:
-        """For people: "local: 14 waiting, 2.1 s"."""
-        if self.degraded:
-            return f"{self.target}: degraded"
-        queue = "turns requests away" if self.full else f"{self.waiting} waiting, {self.wait_ms / 1000:.1f} s"
-        return f"{self.target}: {queue}"
-
-
 class Cascade(Struct, frozen=True, tag="cascade"):
     """The first `levels` steps are asked one after the other until an answer passes; the rest are fallbacks."""
 
@@ -316,7 +284,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     dropped: tuple[Dropped, ...] = ()
     weigh: Callable[[], tuple[Weighed, ...]] = tuple
     """Every eligible target, where the strategy goes by forecasts: worked out for whoever reads it."""
-    queued: tuple[Queued, ...] = ()
+    queued: tuple[Queue, ...] = ()
     """Targets of the route at which it would have to wait."""
     tactic: Tactic | None = None
     """None: the first step that answers does."""
@@ -414,6 +382,10 @@ class Translation(Protocol):
 
     def check(self, body: dict[str, Raw]) -> None:
         """Raises `UpstreamFailure` for a whole answer that can't be translated."""
+        ...
+
+    def whole(self, body: dict[str, Raw], usage: bytes) -> dict[str, Raw]:
+        """A whole answer. `usage`: in the form of the client's endpoint. Raises as `check`."""
         ...
 
     def feed(self, events: bytes) -> bytes: ...

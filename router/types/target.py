@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import Raw, Struct, field, structs
+from msgspec import Struct, field, structs
 
 from router.types.price import Price
 
@@ -452,36 +452,14 @@ class Target(Struct, frozen=True, kw_only=True):
         return self.provider.local or not others or bare in ("", ours) or served in others or name in others
 
 
-# The port of the rule that stands at the door: may these bytes go to that place?
-
-
-class ClassRule(Protocol):
-    """One policy's rule over its classes. Pure, and never wrong in favour of sending."""
-
-    def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
-        """Why what has these classes may not go to `target`, in one sentence; empty where it may.
-
-        Every class binds, so that one more never opens a place. `redacted`: what would be sent has placeholders in
-        the place of its findings.
-        """
-        ...
-
-    def unseen(self, body: bytes, classes: frozenset[str], fields: Mapping[str, Raw]) -> frozenset[str]:
-        """Classes of what these very bytes hold that are not among `classes`; all there are where the look fails.
-        `fields`: what they are the encoding of; empty: not known."""
-        ...
-
-    def private(self, classes: frozenset[str]) -> bool:
-        """The provider must neither keep nor train on what has these classes."""
-        ...
-
-
 # What a request would find at the engine of a target: a queue, or nobody.
 
 
-class Queue(Struct, frozen=True, kw_only=True):
+class Queue(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """At the replica that would begin it first."""
 
+    target: str = ""
+    """Where a decision keeps it."""
     wait_ms: int = 0
     """Expected, until it is begun."""
     waiting: int = 0
@@ -490,17 +468,21 @@ class Queue(Struct, frozen=True, kw_only=True):
     """It has just turned a request away rather than let it wait."""
     degraded: bool = False
     """The target fails too often or is much slower than usual, and this request is not in its share."""
+    spilled: bool = False
+    """Others were put before the target because of it."""
     down: str = ""
     """Why no replica can begin it at all: the engine's status."""
+
+    def told(self) -> str:
+        """For people: "local: 14 waiting, 2.1 s"."""
+        if self.degraded:
+            return f"{self.target}: degraded"
+        queue = "turns requests away" if self.full else f"{self.waiting} waiting, {self.wait_ms / 1000:.1f} s"
+        return f"{self.target}: {queue}"
 
 
 Queues: TypeAlias = Mapping[str, Queue]
 """By target's id; who would begin a request at once is left out."""
-
-
-class QueueReader(Protocol):
-    """Who knows the queues."""
-
-    def queue(self, target: Target, usual_ms: Callable[[Target], float]) -> Queue | None:
-        """None: it would be begun at once, or nobody knows. `usual_ms`: what a request takes there, once begun."""
-        ...
+QueueReader: TypeAlias = Callable[[Target, Callable[[Target], float]], Queue | None]
+"""The queue at a target, where a request takes so many ms, once begun; None: it would be begun at once, or it is not
+known."""

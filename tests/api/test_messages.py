@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from router.api.messages import MessagesStream, from_chat
+from router.api.messages import MessagesStream
 from router.types.request import Endpoint, Request
 
 REQUEST = Request(
@@ -74,7 +74,7 @@ def test_a_stream_says_what_the_whole_answer_says(
     ]
     message = {"content": text, "reasoning_content": thought, "thinking_blocks": signed, "tool_calls": functions}
     chat = {"choices": Raw(msgspec.json.encode([{"message": message, "finish_reason": "stop"}]))}
-    whole = {name: msgspec.json.decode(raw) for name, raw in from_chat(chat, REQUEST, b"{}").items()}
+    whole = {name: msgspec.json.decode(raw) for name, raw in MessagesStream(REQUEST).whole(chat, b"{}").items()}
     stream = MessagesStream(REQUEST)
     data = b"".join(stream.feed(chunk(reasoning_content=piece)) for piece in thoughts)
     data += stream.feed(chunk(thinking_blocks=signed)) if signed else b""

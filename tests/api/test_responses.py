@@ -11,7 +11,7 @@ from msgspec import Raw
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from router.api.responses.reply import ResponsesEncoder, from_chat
+from router.api.responses.reply import ResponsesEncoder
 from router.api.responses.request import to_chat
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind
@@ -37,7 +37,7 @@ def reply(message: dict[str, Any], finish: str = "stop", choice: dict[str, Any] 
     body = raws({"model": "auto", "input": "hi", **request})
     to_chat(body)
     chat = raws({**HEAD, "object": "chat.completion", "choices": choices})
-    response = decoded(from_chat(chat, body, "resp_01", json.dumps(USAGE).encode()))
+    response = decoded(ResponsesEncoder(body, "resp_01").whole(chat, json.dumps(USAGE).encode()))
     RESPONSE.validate_python(response)
     assert stream(chunk(message, **choice), chunk({}, finish), **request)[-1]["response"] == response
     return response
@@ -208,7 +208,7 @@ def test_an_empty_answer_is_a_response_without_items() -> None:
 @each_row("choices", [b"null", b"3", b'[{"message":{"content":3}}]', b'[{"message":{"content":"\xff"}}]'])
 def test_what_is_no_chat_completion_is_the_upstreams_failure(choices: bytes) -> None:
     with pytest.raises(UpstreamFailure) as caught:
-        from_chat({"choices": Raw(choices)}, raws({"input": "hi"}), "resp_01", b"{}")
+        ResponsesEncoder(raws({"input": "hi"}), "resp_01").whole({"choices": Raw(choices)}, b"{}")
     assert caught.value.failure.kind is ErrorKind.BAD_RESPONSE
 
 

@@ -14,9 +14,11 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from router.api import admin, dashboard
+from router.api import admin
 from router.api import rest as reports
 from router.api.auth import Keyring
+from router.api.dashboard.pages import Dashboard
+from router.api.dashboard.routes import routes as pages
 from router.api.rest import rest
 from router.budget.budget import Budget
 from router.budget.sqlite import SqliteBudgets
@@ -79,9 +81,9 @@ def _app(ledger: Ledger, store: SqliteBudgets, ring: Keyring, config: Config) ->
     limits = admin.Admin(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS).routes
     kept: dict[str, Any] = {"ledger": ledger, "keyring": ring, "secret": SECRET, "policy": lambda: config}
     seen: dict[str, Any] = {"health": lambda: {"mini": "half-open"}, "engines": lambda: ENGINES, "in_flight": lambda: 3}
-    site = dashboard.Dashboard(**kept, **seen, budgets=pots, clock=lambda: NOW_MS)
+    site = Dashboard(**kept, **seen, budgets=pots, clock=lambda: NOW_MS)
     routes = [lambda router: reports.reports_routes(router, ledger, pots), limits]
-    return rest(ring, public=[dashboard.routes(site)], calls=[], reports=routes, admin=[])
+    return rest(ring, public=[pages(site)], calls=[], reports=routes, admin=[])
 
 
 _TRANSPORT = httpx.HTTPTransport()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from router.api.dashboard.policy import PolicyTrial, ReplayJobs
+from router.api.dashboard.trial import PolicyTrial, replayed
 from router.config.load import load_policy
 from router.errors import ClientError
 from router.ledger.facts import HOUR_MS
@@ -294,11 +294,11 @@ def test_a_replay_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
 
     async def impatient() -> None:
-        replays, trial = ReplayJobs(limit_s=0), PolicyTrial(SOUND.encode(), "policy.yaml", 0)
-        first = asyncio.ensure_future(replays.run(trial))
+        trial = PolicyTrial(SOUND.encode(), "policy.yaml", 0)
+        first = asyncio.ensure_future(replayed(trial, limit_s=0))
         await asyncio.sleep(0)
         with pytest.raises(ClientError, match="Another replay"):
-            await replays.run(trial)
+            await replayed(trial)
         with pytest.raises(ClientError, match="longer than"):
             await first
 
@@ -310,7 +310,7 @@ def test_processes_of_one_gateway_replay_one_at_a_time(monkeypatch: pytest.Monke
     with (tmp_path / "replay.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(ClientError, match="Another replay") as refused:
-            asyncio.run(ReplayJobs().run(PolicyTrial(SOUND.encode(), "policy.yaml", 0)))
+            asyncio.run(replayed(PolicyTrial(SOUND.encode(), "policy.yaml", 0)))
     assert refused.value.status == 409
 
 

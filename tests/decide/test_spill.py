@@ -12,7 +12,7 @@ from router.decide.plan import plan
 from router.decide.strategies import Cheapest, CostOfPass, Ordered, Weighted
 from router.decide.strategies import PlanStrategy as Planned
 from router.decide.weigh import DecisionInput, Ranking, explore, timely
-from router.types.decision import Estimate, Plan, Queued
+from router.types.decision import Estimate, Plan
 from router.types.target import Queue, Target
 from tests.decide.situations import names, situation, stakes, why
 from tests.decide.values import candidate, gate, target
@@ -61,7 +61,7 @@ def test_what_a_plan_says_of_queues_and_other_orders_spill_too() -> None:
     assert (local.spilled, local.told()) == (True, "local: 14 waiting, 2.1 s")
     assert (other.spilled, other.told()) == (False, "other: 1 waiting, 0.3 s")
     assert {step.target.id: step.wait_ms for step in made.steps} == {"local": 2_140, "other": 300, "cloud": 0}
-    assert Queued(target="local", full=True).told() == "local: turns requests away"
+    assert Queue(target="local", full=True).told() == "local: turns requests away"
     first_anyway = decided({name: waits(700) for name in COST}, local=500, other=500, cloud=500)
     assert not any(queue.spilled for queue in first_anyway.queued)
     weighted = Weighted(kind="weighted", weights={"local": 9, "cloud": 1})

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import pytest
 from anyio.to_thread import current_default_thread_limiter
 
-from router.api.edge import LIMIT_S, MOST_AHEAD, SWEEP_S
+from router.api.edge import LIMIT_S, MOST_AHEAD
 from router.testing.upstream import Answer, Ask, Behaviour, Page, Tokens, Upstream
 from tests.gateway.running import CHAT, Gateway, local, ordered, processing, target, tried, until, user
 from tests.tables import each_row
@@ -436,7 +436,7 @@ def test_when_the_client_leaves_so_does_the_gateway(gateway: Gateway, upstream: 
     if kind == "middle":
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
     if way == "ahead":
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(3 * SWEEP_S), gateway.loop).result()
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.2), gateway.loop).result()
         connection.sendall(plain(asked("hello")))
     if way == "reset":
         connection.setsockopt(*RESETS)
@@ -471,7 +471,7 @@ def test_a_body_that_arrives_slowly_is_still_whole(gateway: Gateway, ahead: byte
     connection = gateway.raw()
     for part in (ahead + head + b"\r\nconnection: close\r\n\r\n", *parts):
         connection.sendall(part)
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(3 * SWEEP_S), gateway.loop).result()
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.2), gateway.loop).result()
     answers = replies(received(connection))
     assert [status for status, _ in answers] == [200] * (1 + bool(ahead))
     assert b'"hello"' in answers[-1][1]

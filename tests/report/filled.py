@@ -17,10 +17,10 @@ from router.ledger.rows import adopted
 from router.ledger.write import RequestOutcome, insert_held, record, settle
 from router.types.account import Amount, Journal
 from router.types.attempt import Attempt, CountSource, SourceScore, Usage
-from router.types.decision import Candidate, Decision, Dropped, Estimate, Plan, Queued, Weighed
+from router.types.decision import Candidate, Decision, Dropped, Estimate, Plan, Weighed
 from router.types.price import Cost, CostSource
 from router.types.request import Caller, Cause, Classification, Endpoint, Finding, Limits, Request
-from router.types.target import Capability, Model, Provider, Target, Task, Wire
+from router.types.target import Capability, Model, Provider, Queue, Target, Task, Wire
 
 MONDAY_MS = 1_793_577_600_000
 """2026-11-02T00:00:00Z"""
@@ -101,7 +101,7 @@ class Happened(Struct, frozen=True, kw_only=True):
     planned: tuple[str, ...] = ()
     """Before what was tried."""
     dropped: tuple[Dropped, ...] = ()
-    queued: tuple[Queued, ...] = ()
+    queued: tuple[Queue, ...] = ()
     policy: str = "0123456789abcdef"
     judged: tuple[Judgement, ...] = ()
 

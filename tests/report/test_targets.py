@@ -11,9 +11,9 @@ from router.ledger.engines import GATEWAY, keep
 from router.ledger.ledger import Ledger
 from router.report.report import Report
 from router.report.statistics import wilson
-from router.types.decision import Dropped, Queued
+from router.types.decision import Dropped
 from router.types.price import Cost, CostSource, EngineHour, EnginePrice, Price
-from router.types.target import ServedEngine, Target
+from router.types.target import Queue, ServedEngine, Target
 from tests.report.asking import below, cells, lines, reported, totals
 from tests.report.filled import HOUR_MS, MONDAY_MS, USD, Happened, Tried, at, fill, policy, target
 from tests.stores import Make
@@ -34,7 +34,7 @@ FAILED = (
 )
 SKIPPED = (
     Was(tried=(Y(),), dropped=(Dropped("x", "circuit_open", "rests"), Dropped("far", "data_class", "no"))),
-    Was(tried=(Y(),), dropped=(Dropped("x", "saturated", "full"),), queued=(Queued(target="gpu", spilled=True),)),
+    Was(tried=(Y(),), dropped=(Dropped("x", "saturated", "full"),), queued=(Queue(target="gpu", spilled=True),)),
     Was(tried=(X(outcome="timeout"), Y()), planned=("x", "dear")),
     Was(planned=("x",), status=402, error="budget_exceeded"),
 )

@@ -1,24 +1,22 @@
 """How pages of the dashboard are drawn, and what they are given."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
-from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct, structs
 from starlette.datastructures import QueryParams
 
 from router.api.auth import Keyring
-from router.api.rest import REFUSALS, refusal_of
 from router.config.policy import Config
 from router.errors import ClientError, invalid
 from router.ledger.ledger import Ledger
+from router.report import charts
 from router.report.budgets import binds
 from router.report.catalog import REPORTS
-from router.report.charts import dollars, draw, format_short
 from router.report.query import Parameters, filter_parts
 from router.report.render import period, words, written
 from router.report.report import ALWAYS, Report, shown
@@ -49,83 +47,49 @@ class Dashboard(Struct, frozen=True, kw_only=True):
 
 HEADERS: Mapping[str, str] = table("api/data/page_headers.yaml")
 """A second wall behind the escaping: even markup that got through could run and load nothing."""
-_FOLDER = Path(__file__).parents[1] / "templates"
-
-
-class Pages:
-    """Draws templates; all text is escaped, and without characters that change how the text around them reads."""
-
-    def __init__(self) -> None:
-        self._templates = Environment(
-            loader=FileSystemLoader(_FOLDER),
-            undefined=StrictUndefined,
-            autoescape=True,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            # Markup is left as it is; a template says `| e` where line breaks are to stay.
-            finalize=lambda value: shown(value) if type(value) is str else value,
-        )
-        reports = [one for one in REPORTS.values() if not one.needs_subject]
-        self._templates.globals |= {
-            "words": words,
-            "written": lambda report: written(report, now_ms()),
-            "draw": draw,
-            "reports": reports,
-            "spoken": spoken,
-            "said": format_short,
-            "usd": lambda amount: dollars(nano_from_usd(amount)),
-            "money": dollars,
-            "iso": iso,
-            "binds": binds,
-            "query": query,
-            "filter_parts": filter_parts,
-            "period": lambda report: period(report) or "all time",
-        }
-
-    def draw(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
-        """Values that every page needs come from the request: where it is, and who is signed in."""
-        caller = getattr(request.state, "caller", None)
-        about = {"here": request.url.path, "caller": caller, "refresh": None}
-        page = self._templates.get_template(template).render(about | values)
-        return Response(page, status, HEADERS, media_type="text/html")
-
-    def refusal(self, request: Request, error: ClientError, onward: str = "") -> Response:
-        """Where the key is at fault, the door: it leads `onward`, or else to the page that was asked for."""
-        if error.status in (401, 429) or onward:
-            query = f"?{request.url.query}" if request.url.query else ""
-            page_url = request.url.path + query if request.method == "GET" else "/dashboard"
-            values = {"message": error.message, "next": onward or page_url}
-            page = self.draw(request, "sign-in.html", error.status, **values)
-        else:
-            page = self.draw(request, "error.html", error.status, message=error.message)
-        page.headers.update(dict(error.headers))
-        return page
-
-    def route(self) -> type[APIRoute]:
-        """A route whose refusals are pages too, for browsers."""
-        pages = self
-
-        class PageRoute(APIRoute):
-            def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-                answer = super().get_route_handler()
-
-                async def handle(request: Request) -> Response:
-                    # Who is no browser is answered as everywhere else.
-                    if "text/html" not in request.headers.get("accept", ""):
-                        return await answer(request)
-                    try:
-                        return await answer(request)
-                    except REFUSALS as error:
-                        return pages.refusal(request, refusal_of(request, error))
-
-                return handle
-
-        return PageRoute
 
 
 def spoken(name: str) -> str:
     """cost-of-pass → Cost of pass, local-vs-api → Local vs API."""
     return name.replace("-", " ").capitalize().replace("api", "API")
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+    undefined=StrictUndefined,
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    # Without characters that change how the text around them reads. Markup is left as it is; a template says `| e`
+    # where line breaks are to stay.
+    finalize=lambda value: shown(value) if type(value) is str else value,
+)
+
+
+def draw(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """Values that every page needs come from the request: where it is, and who is signed in."""
+    caller = getattr(request.state, "caller", None)
+    about = {"here": request.url.path, "caller": caller, "refresh": None}
+    page = _TEMPLATES.get_template(template).render(about | values)
+    return Response(page, status, HEADERS, media_type="text/html")
+
+
+async def for_browsers(request: Request) -> None:
+    """A dependency of routes whose refusals are pages; who is no browser is answered as everywhere else."""
+    if "text/html" in request.headers.get("accept", ""):
+        request.state.refusal = refusal
+
+
+def refusal(request: Request, error: ClientError, onward: str = "") -> Response:
+    """Where the key is at fault, the door: it leads `onward`, or else to the page that was asked for."""
+    if error.status in (401, 429) or onward:
+        query = f"?{request.url.query}" if request.url.query else ""
+        page_url = request.url.path + query if request.method == "GET" else "/dashboard"
+        page = draw(request, "sign-in.html", error.status, message=error.message, next=onward or page_url)
+    else:
+        page = draw(request, "error.html", error.status, message=error.message)
+    page.headers.update(dict(error.headers))
+    return page
 
 
 # What a report's page shows is all in its URL: grouping, filters, window, zone and baseline.
@@ -161,3 +125,20 @@ def query(question: Parameters, **changed: str) -> str:
     fields = structs.asdict(question) | changed
     told = {name: value for name, value in fields.items() if value and (name, value) != ("since", USUAL)}
     return f"?{urlencode(told, doseq=True)}" if told else ""
+
+
+_TEMPLATES.globals |= {
+    "words": words,
+    "written": lambda report: written(report, now_ms()),
+    "draw": charts.draw,
+    "reports": [report for report in REPORTS.values() if not report.needs_subject],
+    "spoken": spoken,
+    "said": charts.format_short,
+    "usd": lambda amount: charts.dollars(nano_from_usd(amount)),
+    "money": charts.dollars,
+    "iso": iso,
+    "binds": binds,
+    "query": query,
+    "filter_parts": filter_parts,
+    "period": lambda report: period(report) or "all time",
+}

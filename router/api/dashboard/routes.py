@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 
 from router.api.dashboard import policy
 from router.api.dashboard.entry import COOKIE, LIFE_S, SignIn, over_tls, posted
-from router.api.dashboard.pages import FORM, HEADERS, Dashboard, Pages, query, view
+from router.api.dashboard.pages import FORM, HEADERS, Dashboard, draw, for_browsers, query, refusal, view
 from router.errors import ClientError
 from router.report import request as requests
 from router.report.catalog import definition, read
@@ -25,7 +25,7 @@ from router.types.clock import iso
 # A page for every report of the catalog.
 
 
-def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
+def add(router: APIRouter, site: Dashboard) -> None:
     @router.get("/dashboard/reports/{name}.csv")
     async def rows(name: str, request: Request) -> Response:
         table = request.query_params.get("table", "")
@@ -49,7 +49,7 @@ def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
         config = site.policy()
         names = {*config.targets, *config.routes, *config.sensitivity.classes}
         names |= {name for target in config.targets.values() for name in (target.model.id, target.provider.id)}
-        return pages.draw(
+        return draw(
             request,
             "report-page.html",
             400 if problem else 200,
@@ -63,14 +63,12 @@ def add(router: APIRouter, site: Dashboard, pages: Pages) -> None:
     @router.get("/dashboard/session")
     async def session(request: Request) -> Response:
         session_report = await _read(site, "session", Parameters(subject=request.query_params.get("id", "")))
-        return pages.draw(
-            request, "drill-down.html", report=session_report, identifier=request.query_params.get("id", "")
-        )
+        return draw(request, "drill-down.html", report=session_report, identifier=request.query_params.get("id", ""))
 
     @router.get("/dashboard/requests/{identifier}")
     async def one(identifier: str, request: Request) -> Response:
         request_report = await _read(site, "request", Parameters(subject=identifier))
-        return pages.draw(request, "drill-down.html", report=request_report, identifier=identifier)
+        return draw(request, "drill-down.html", report=request_report, identifier=identifier)
 
 
 async def _read(site: Dashboard, name: str, question: Parameters) -> Report:
@@ -88,26 +86,26 @@ FASTEST_S, SLOWEST_S = 5, 3_600
 
 
 def routes(site: Dashboard) -> APIRouter:
-    entry, pages = SignIn(site.keyring, site.secret, site.ledger), Pages()
+    entry = SignIn(site.keyring, site.secret, site.ledger)
 
     async def guard(request: Request) -> None:
         headers = dict(request.scope["headers"])
         request.state.caller = await entry.caller(headers, request.cookies.get(COOKIE))
 
-    router = APIRouter(route_class=pages.route())
-    _doors(router, entry, pages)
-    inside = APIRouter(route_class=pages.route(), dependencies=[Depends(guard)])
-    _overview(inside, site, pages)
-    add(inside, site, pages)
-    policy.add(inside, site, pages)
+    router = APIRouter(dependencies=[Depends(for_browsers)])
+    _doors(router, entry)
+    inside = APIRouter(dependencies=[Depends(guard)])
+    _overview(inside, site)
+    add(inside, site)
+    policy.add(inside, site)
     router.include_router(inside)
     return router
 
 
-def _doors(router: APIRouter, entry: SignIn, pages: Pages) -> None:
+def _doors(router: APIRouter, entry: SignIn) -> None:
     @router.get("/dashboard/sign-in")
     async def door(request: Request) -> Response:
-        return pages.draw(request, "sign-in.html", message="", next="/dashboard")
+        return draw(request, "sign-in.html", message="", next="/dashboard")
 
     @router.post("/dashboard/sign-in")
     async def sign_in(request: Request) -> Response:
@@ -119,7 +117,7 @@ def _doors(router: APIRouter, entry: SignIn, pages: Pages) -> None:
         try:
             token = await entry.sign_in(form.get("key", ""), request.client.host if request.client else "")
         except ClientError as error:
-            return pages.refusal(request, error, onward)
+            return refusal(request, error, onward)
         answer = RedirectResponse(onward, 303)
         answer.set_cookie(
             COOKIE,
@@ -141,22 +139,22 @@ def _doors(router: APIRouter, entry: SignIn, pages: Pages) -> None:
         return answer
 
 
-def _overview(router: APIRouter, site: Dashboard, pages: Pages) -> None:
+def _overview(router: APIRouter, site: Dashboard) -> None:
     @router.get("/dashboard")
     async def first(request: Request) -> Response:
         try:
             pots: Report | None = await site.budgets()
         except StoreUnavailable:
             pots = None
-        return await asyncio.to_thread(draw, request, pots)
+        return await asyncio.to_thread(drawn, request, pots)
 
-    def draw(request: Request, pots: Report | None) -> Response:
+    def drawn(request: Request, pots: Report | None) -> Response:
         now, config = site.clock(), site.policy()
         seconds = request.query_params.get("refresh", "")
         with site.ledger.reading() as connection:
             figures = overview(connection, config.targets, pots, now)
             latest = requests.latest(connection, LATEST)
-        return pages.draw(
+        return draw(
             request,
             "dashboard.html",
             now=iso(now),

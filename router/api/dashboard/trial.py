@@ -1,9 +1,10 @@
-"""The process behind the dashboard's replay form: another policy over the ledger, away from the gateway's own work.
+"""Replays of pasted policies, away from the gateway: in a process of their own, one at a time, and none for ever.
 
-Reads a `PolicyTrial` from its input and writes a `Replayed` to its output, or why there is none, each a line of JSON.
-Nothing of the policy is kept, or said anywhere else.
+The process reads a `PolicyTrial` from its input and writes a `Replayed` to its output, or why there is none, each a
+line of JSON. Nothing of the policy is kept, or said anywhere else.
 """
 
+import asyncio
 import fcntl
 import os
 import sys
@@ -11,21 +12,64 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from router.api.auth import ledger_of
-from router.api.dashboard.policy import PolicyTrial
 from router.config.load import load_policy, try_policy
 from router.config.policy import Config
-from router.errors import ConfigError
+from router.errors import ClientError, ConfigError
+from router.processes import ChildProcess
 from router.replay.replay import replay
-from router.replay.report import Replayed
-from router.settings import SettingError, Settings
-from router.settings import read as settings_of
+from router.replay.report import Replayed, as_report
+from router.report.report import Report
+from router.settings import SettingError, read
 from router.types.account import LedgerUnavailable
 
+LIMIT_S = 120
+"""A million requests take less than half of it."""
 _LOCK = "replay.lock"
 """In the gateway's folder: its processes replay one policy at a time."""
+_LARGEST_ANSWER = 64 * 1024 * 1024
 _NICE = 10
+
+
+class PolicyTrial(Struct, frozen=True):
+    """`text`: the policy to try; `in_force`: the path of the other one; `since_ms`: Unix."""
+
+    text: bytes
+    in_force: str
+    since_ms: int
+
+
+async def replayed(trial: PolicyTrial, limit_s: float = LIMIT_S) -> Report:
+    """Raises `ClientError`: 409 while another one runs in any process of the gateway, or where there is nothing to
+    show, 504 where it takes too long, 500 where it broke."""
+    # What it says of its own may quote the policy: it is not heard. It ends with what it has started.
+    child = ChildProcess("router.api.dashboard.trial", longest_line=_LARGEST_ANSWER, own_session=True)
+    try:
+        with (read(os.environ, policy=Path(trial.in_force)).home / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                async with asyncio.timeout(limit_s):
+                    await child.start()
+                    answer = await child.ask(msgspec.json.encode(trial))
+            finally:
+                child.kill()
+                await child.gone()
+        result = msgspec.json.decode(answer, type=Replayed | str)
+    except BlockingIOError:
+        result = "Another replay is running: wait until it is done."
+    except SettingError as error:
+        result = str(error)
+    except TimeoutError:
+        message = f"The replay took longer than {limit_s:g} s: try fewer days, or `lowpass replay`."
+        raise ClientError(504, "replay_too_long", message, type="api_error") from None
+    except (OSError, EOFError):
+        message = "The replay broke: `lowpass replay --policy FILE` tells more."
+        raise ClientError(500, "internal_error", message, type="api_error") from None
+    if isinstance(result, str):
+        raise ClientError(409, "replay_refused", result)
+    return as_report(result)
 
 
 def main() -> None:
@@ -33,21 +77,16 @@ def main() -> None:
     sys.stdout.buffer.flush()
     trial = msgspec.json.decode(sys.stdin.buffer.readline(), type=PolicyTrial)
     os.nice(_NICE)
-    answer: Replayed | str
     try:
-        settings = settings_of(os.environ, policy=Path(trial.in_force))
-        with (settings.home / _LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            answer = replayed(trial, settings)
-    except BlockingIOError:
-        answer = "Another replay is running: wait until it is done."
+        answer = _replayed(trial)
     except (SettingError, LedgerUnavailable) as error:
         answer = str(error)
     sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
 
 
-def replayed(trial: PolicyTrial, settings: Settings) -> Replayed | str:
-    """Else why there is nothing to show. Raises `LedgerUnavailable`."""
+def _replayed(trial: PolicyTrial) -> Replayed | str:
+    """Else why there is nothing to show. Raises `SettingError` and `LedgerUnavailable`."""
+    settings = read(os.environ, policy=Path(trial.in_force))
     config = try_policy(trial.text, settings.policy)
     if not isinstance(config, Config):
         return "The policy is not sound."

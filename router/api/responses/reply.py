@@ -201,25 +201,9 @@ _ECHOED: dict[str, object] = table("api/data/responses.yaml")["echoed"]
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-def from_chat(chat: dict[str, Raw], request_body: dict[str, Raw], response_id: str, usage: bytes) -> dict[str, Raw]:
-    """The `response` object of a chat completion; `usage` is in the form of the Responses API already.
-
-    `request_body` is the client's Responses body. Raises `UpstreamFailure` if `chat` is not what chat promises.
-    """
-    answer = completion(chat)
-    choice = (answer.choices or [ReplyChoice()])[0]
-    message = choice.message or ReplyMessage()
-    calls = [structs.replace(call, index=number) for number, call in enumerate(message.tool_calls or ())]
-    whole = structs.replace(choice, delta=structs.replace(message, tool_calls=calls))
-    stream = ResponsesEncoder(request_body, response_id, silent=True)
-    stream.take(structs.replace(answer, choices=[whole]))
-    stream.final(usage)
-    return {name: Raw(encode(value)) for name, value in stream.response.items()}
-
-
 class ResponsesEncoder(ChatReader):
-    def __init__(self, request_body: dict[str, Raw], response_id: str, *, silent: bool = False) -> None:
-        """`request_body` is the client's Responses body, which `to_chat` accepted. `silent`: only its end is read."""
+    def __init__(self, request_body: dict[str, Raw], response_id: str) -> None:
+        """`request_body` is the client's Responses body, which `to_chat` accepted."""
         super().__init__()
         self._body, self.id = request_body, response_id
         reasoning = stated(request_body, "reasoning", dict[str, Raw]) or {}
@@ -235,7 +219,18 @@ class ResponsesEncoder(ChatReader):
         self._thinking: ReasoningItem | None = None
         self._speech: MessageItem | None = None
         self._called: dict[StreamedCall, ToolCallItem] = {}
-        self._sequence, self._silent = 0, silent
+        self._sequence, self._silent = 0, False
+
+    def whole(self, body: dict[str, Raw], usage: bytes) -> dict[str, Raw]:
+        """The `response` object: the end of the stream that the chunks of this answer would be."""
+        answer, self._silent = completion(body), True
+        choice = (answer.choices or [ReplyChoice()])[0]
+        message = choice.message or ReplyMessage()
+        calls = [structs.replace(call, index=number) for number, call in enumerate(message.tool_calls or ())]
+        choice = structs.replace(choice, delta=structs.replace(message, tool_calls=calls))
+        self.take(structs.replace(answer, choices=[choice]))
+        self.final(usage)
+        return {name: Raw(encode(value)) for name, value in self.response.items()}
 
     def final(self, usage: bytes) -> bytes:
         """Closes what is open; `response.completed` or `response.incomplete` carries the JSON object `usage`."""
