@@ -163,9 +163,10 @@ def _spoken(content: Any, calls: list[Json]) -> str:
     return "\n".join(filter(None, (_text_of(content), spoken)))
 
 
-def _text_of(content: Any) -> str:
+def _text_of(content: Any, between: str = "") -> str:
     if isinstance(content, list):
-        return "".join(part.get("text", "") for part in content if isinstance(part, dict))
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return between.join(text for text in texts if isinstance(text, str))
     return content or ""
 
 
@@ -199,7 +200,7 @@ class _EmulatedTurn(Struct):
 
 
 _WRITTEN = msgspec.json.Decoder(_Written)
-_CHOICES = msgspec.json.Decoder(list[dict[str, Any]])
+_OBJECTS = msgspec.json.Decoder(list[Json])
 
 
 def _turn(content: str, finish_reason: str) -> _EmulatedTurn:
@@ -239,7 +240,7 @@ def _cut_answer(content: str) -> str | None:
 
 def as_turns(reply: TargetReply) -> TargetReply:
     """The reply with each choice's JSON turned back into a turn."""
-    choices = _CHOICES.decode(reply.body["choices"])
+    choices = _OBJECTS.decode(reply.body["choices"])
     turns = [_turn(_text_of(choice["message"].get("content")), choice.get("finish_reason") or "") for choice in choices]
     for choice, made in zip(choices, turns, strict=True):
         choice["message"] |= made.message
@@ -297,18 +298,6 @@ class GrammarStream(ChatDecoder):
 _MOST_TEMPLATES = 64
 
 
-class _EmulatedMessage(Struct):
-    role: str
-    content: str | list[dict[str, Any]] | None = None
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            return "\n".join(part["text"] for part in self.content if isinstance(part.get("text"), str))
-        return self.content or ""
-
-
-_MESSAGES = msgspec.json.Decoder(list[_EmulatedMessage])
 _STOPS = msgspec.json.Decoder(str | list[str] | None)
 _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
 _template = lru_cache(_MOST_TEMPLATES)(_JINJA.from_string)
@@ -352,11 +341,12 @@ def _rendered(call: Call, prompt: Prompt) -> str:
     """With the variables that `PROMPT_VARIABLES` describes."""
     languages = call.languages
     try:
-        messages = _MESSAGES.decode(call.body.get("messages", NULL))
-        last = next((message.text for message in reversed(messages) if message.role == "user"), "")
+        rows = _OBJECTS.decode(call.body.get("messages", NULL))
+        messages = [{"role": row["role"], "content": _text_of(row.get("content"), "\n")} for row in rows]
+        last = next((row["content"] for row in reversed(messages) if row["role"] == "user"), "")
         return _template(prompt.template).render(
-            messages=[{"role": message.role, "content": message.text} for message in messages],
-            system="\n".join(message.text for message in messages if message.role in ("system", "developer")),
+            messages=messages,
+            system="\n".join(row["content"] for row in messages if row["role"] in ("system", "developer")),
             input=last,
             text=languages.text or last,
             source=languages.source_name,
@@ -375,7 +365,7 @@ def as_chat(reply: TargetReply) -> TargetReply:
     """A whole completion as a chat's answer."""
     choices = [
         Delta(choice.get("index", 0), {"content": (choice.get("text") or "").lstrip()}, choice.get("finish_reason"))
-        for choice in _CHOICES.decode(reply.body["choices"])
+        for choice in _OBJECTS.decode(reply.body["choices"])
     ]
     messages = [choice.written(message={"role": "assistant", "refusal": None, **choice.says}) for choice in choices]
     body = {**reply.body, "object": to_raw("chat.completion"), "choices": to_raw(messages)}

@@ -46,9 +46,9 @@ class ThreadedResponse:
         self.status = 0
         self.headers: Mapping[str, str] = {}
 
-    async def opened(self) -> "ThreadedResponse":
-        """Waits for the head, at most `timeouts.first`."""
-        head = await self._next(self._timeouts.first)
+    async def opened(self, threads: Executor) -> "ThreadedResponse":
+        """Waits for the head, at most `timeouts.first`; it is made in one of `threads`."""
+        head = await self._next(threads, self._timeouts.first)
         if isinstance(head, ResponseHead):
             self.status, self.headers = head.status, head.headers
         return self
@@ -57,7 +57,7 @@ class ThreadedResponse:
         return b"".join([data async for data in self.chunks()])
 
     async def chunks(self, *, looks: bool = False) -> AsyncGenerator[bytes]:
-        while isinstance(data := await self._next(self._timeouts.between), bytes):
+        while isinstance(data := await self._next(self._threads, self._timeouts.between), bytes):
             yield data
 
     def close(self, *, complete: bool = False) -> None:
@@ -71,11 +71,11 @@ class ThreadedResponse:
     def unread(self) -> tuple[bytes, int]:
         return b"", 0
 
-    async def _next(self, limit_ms: int) -> ResponseHead | bytes | None:
+    async def _next(self, threads: Executor, limit_ms: int) -> ResponseHead | bytes | None:
         """None at the end. What comes after its reader was cancelled is for the next one."""
         seconds = min(limit_ms / 1000, self._end - asyncio.get_running_loop().time())
         if self._asked is None:
-            self._asked = self._threads.submit(next, self._pieces, None)
+            self._asked = threads.submit(next, self._pieces, None)
         try:
             piece = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), seconds)
         except TimeoutError:
@@ -251,7 +251,8 @@ def _own(causes: list[BaseException]) -> _Refusal:
 # logs and telemetry are off: dispatch, ledger and telemetry are ours.
 
 WORKERS = 32
-"""Calls, or streams whose next piece is waited for, at a time; more wait for their turn within their timeouts."""
+"""Calls at a time whose answer has not begun; more wait for their turn within their `timeouts.first`. As many streams,
+in threads of their own, wait for their next piece."""
 REMEDY = "pip install --no-deps --require-hashes -r requirements/litellm.txt"
 
 _JSON_HEAD = ResponseHead(200, {"content-type": "application/json"})
@@ -277,20 +278,21 @@ class LitellmTransport:
     """
 
     def __init__(self, workers: int = WORKERS) -> None:
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="litellm")
+        self._opening, self._reading = (ThreadPoolExecutor(workers, thread_name_prefix="litellm") for _ in range(2))
 
     async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> ThreadedResponse:
         pieces = _pieces(_WIRE["functions"][request.path], _arguments(base_url, request, timeouts))
-        answer = ThreadedResponse(pieces, self._threads, timeouts)
+        answer = ThreadedResponse(pieces, self._reading, timeouts)
         try:
-            return await answer.opened()
+            return await answer.opened(self._opening)
         except BaseException:
             answer.close()
             raise
 
     def close(self) -> None:
         """Takes no more calls; those under way end by themselves."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._opening, self._reading):
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _arguments(base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> dict[str, Any]:

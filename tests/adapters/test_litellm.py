@@ -346,6 +346,20 @@ def test_a_huge_answer_arrives_whole(provider: Upstream) -> None:
     assert decoder.finished
 
 
+def test_a_stream_that_has_begun_does_not_wait_for_calls_that_have_not(provider: Upstream) -> None:
+    async def scene() -> bytes:
+        transport = LitellmTransport(1)
+        begun = await opened(call(target(provider, "openai/normal"), stream=True), transport)
+        hangs = call(target(provider, "openai/hang", Timeouts(first=5_000, between=5_000, total=5_000)))
+        silent = asyncio.ensure_future(opened(hangs, transport))
+        data = b"".join([data async for data in begun.chunks()])
+        assert not silent.done()
+        silent.cancel()
+        return data
+
+    assert asyncio.run(scene()).endswith(b"[DONE]\n\n")
+
+
 def test_calls_wait_for_a_free_thread(provider: Upstream) -> None:
     async def both() -> tuple[TargetReply, TargetReply]:
         transport = LitellmTransport(1)

@@ -42,7 +42,8 @@ class Provider:
         async def scene() -> None:
             with ThreadPoolExecutor(1) as threads:
                 try:
-                    await reader(ThreadedResponse(self.pieces, threads, Timeouts(**{**LIMITS, **limits})))
+                    answer = ThreadedResponse(self.pieces, threads, Timeouts(**{**LIMITS, **limits}))
+                    await reader(await answer.opened(threads))
                 finally:
                     self.may_go_on.set()
 
@@ -50,7 +51,7 @@ class Provider:
 
 
 async def whole(answer: ThreadedResponse) -> None:
-    assert await (await answer.opened()).read() == b"xy"
+    assert await answer.read() == b"xy"
     assert (answer.status, answer.headers) == (OK.status, OK.headers)
 
 
@@ -71,7 +72,7 @@ def test_the_provider_waits_for_a_slow_reader_and_another_goes_on_where_it_left(
 
     async def slowly(answer: ThreadedResponse) -> None:
         count = 1
-        left = asyncio.ensure_future(anext((await answer.opened()).chunks()))
+        left = asyncio.ensure_future(anext(answer.chunks()))
         await asyncio.sleep(0)
         left.cancel()
         async for _ in answer.chunks():
@@ -87,7 +88,7 @@ def test_what_a_reader_left_is_closed_once_nothing_of_it_is_waited_for(waits: bo
     provider = Provider(OK, b"x", silent=True)
 
     async def leave(answer: ThreadedResponse) -> None:
-        chunks = aiter((await answer.opened()).chunks())
+        chunks = aiter(answer.chunks())
         await anext(chunks)
         if waits:
             late = asyncio.ensure_future(anext(chunks))

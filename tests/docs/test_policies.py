@@ -18,6 +18,7 @@ from router.decide.health import Health
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
+from router.types.clock import let_pass
 from router.types.decision import Decision, Why
 from router.types.price import usd_text
 from router.types.request import Endpoint
@@ -56,7 +57,12 @@ def decided(path: Path, content: object, model: str = "auto", header: tuple[str,
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": content}]}).encode()
     request = parse(Endpoint.CHAT, "r", body, [(header[0].encode(), header[1].encode())] if header[1] else [])
     forecaster = Forecaster(targets, TargetStats(), PassRateModel(targets))
-    return choose(rules, request, OPEN, rules.screen.alone(request, OPEN), Health(time.monotonic), forecaster, 0.5)[0]
+    noon = 43_200 - time.time() % 86_400
+    let_pass(noon)  # prices go by the hour
+    known = OPEN, rules.screen.alone(request, OPEN), Health(time.monotonic), forecaster, 0.5
+    decision, _ = choose(rules, request, *known)
+    let_pass(-noon)
+    return decision
 
 
 @each_row("example", SOUND)
