@@ -46,7 +46,7 @@ _CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _BODY = msgspec.json.Decoder(dict[str, Raw])
 _RESPONSES = msgspec.json.Decoder(Responses)
 _COMPLETION, _EMBEDDING = msgspec.json.Decoder(Completion), msgspec.json.Decoder(EmbeddingFields)
-_CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[SentMessage]), msgspec.json.Decoder(Chat[LooseMessage])
+_CHAT = msgspec.json.Decoder(Chat[SentMessage])
 _STRUCTURED = ("json_schema", "json_object")
 Body = dict[str, Raw]
 Parsed = tuple[Request, Metadata | None]
@@ -75,8 +75,9 @@ def _chat(body: Body, data: bytes) -> Parsed:
         fields = _CHAT.decode(data)
         texts = content(fields.messages)
     except msgspec.ValidationError:
-        fields = _LOOSE_CHAT.decode(data)
-        texts = loose_content(fields.messages, body.get("messages", _NONE))
+        whole = msgspec.json.decode(data)
+        fields = msgspec.convert(whole, Chat[LooseMessage])
+        texts = loose_content(fields.messages, whole.get("messages", []))
     if not fields.messages:
         raise invalid("messages", "Send at least one message.")
     needs = _needs(fields, texts.kinds)
@@ -86,7 +87,7 @@ def _chat(body: Body, data: bytes) -> Parsed:
         prompt = b"".join((prompt, *(_even(body[name]) for name in _SCHEMAS if name in body)))
     others(body, "messages", texts.read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
-    return _request(body, fields, texts, prompt, needs, cap, fields.reasoning_effort), fields.metadata
+    return _request(body, data, fields, texts, prompt, needs, cap, fields.reasoning_effort), fields.metadata
 
 
 def _responses(body: Body, data: bytes) -> Parsed:
@@ -119,25 +120,26 @@ def _native(body: Body, data: bytes, unsaid: ClientError) -> Parsed:
     media = MediaSizes(sent.count(b'"input_image"'), files=None if stored else files)
     texts = RequestContent(read, media=media)
     effort = fields.reasoning.effort if fields.reasoning else None
-    request = _request(body, fields, texts, _text(read), _NATIVE, fields.max_output_tokens, effort)
+    request = _request(body, data, fields, texts, _text(read), _NATIVE, fields.max_output_tokens, effort)
     return structs.replace(request, unsaid=(unsaid.message, unsaid.param)), fields.metadata
 
 
 def _completion(body: Body, data: bytes) -> Parsed:
     fields = _COMPLETION.decode(data)
-    needs = {Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set())
-    return _plain(body, fields, "prompt", frozenset(needs), fields.max_tokens, fields.best_of or 1), fields.metadata
+    needs = frozenset({Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set()))
+    return _plain(body, data, fields, "prompt", needs, fields.max_tokens, fields.best_of or 1), fields.metadata
 
 
 def _embedding(body: Body, data: bytes) -> Parsed:
     fields = _EMBEDDING.decode(data)
     if fields.stream:
         raise invalid("stream", "Embeddings are not streamed.")
-    return _plain(body, fields, "input", frozenset({Capability.EMBEDDINGS})), fields.metadata
+    return _plain(body, data, fields, "input", frozenset({Capability.EMBEDDINGS})), fields.metadata
 
 
 def _plain(
     body: Body,
+    data: bytes,
     fields: Completion | EmbeddingFields,
     name: str,
     needs: frozenset[Capability],
@@ -156,13 +158,14 @@ def _plain(
         if len(read.passages) < len(prompt):
             read.unscannable.add(Modality.TOKENS)
     others(body, name, read)
-    request = _request(body, fields, RequestContent(read), bytes(body[name]), needs, cap)
+    request = _request(body, data, fields, RequestContent(read), bytes(body[name]), needs, cap)
     prompts = len(prompt) if isinstance(prompt, list) and not isinstance(prompt[0], int) else 1
     return request if prompts == best_of == 1 else structs.replace(request, prompts=prompts, best_of=best_of)
 
 
 def _request(
     body: Body,
+    data: bytes,
     fields: Fields,
     texts: RequestContent,
     prompt: bytes,
@@ -180,9 +183,7 @@ def _request(
         name = next(name for name in _CAPS if name in body)
         raise invalid(name, f"{name} must be from 1 to {MOST_TOKENS}.")
     read, media = texts.read, texts.media
-    marked = prompt if media is NO_MEDIA else b"".join(map(bytes, body.values()))
-    # One character is found many times faster than several.
-    caches = "cache_control" in body or (b"_" in marked and _CACHE in marked)
+    caches = _CACHE in data
     return Request(
         id="",
         endpoint=Endpoint.CHAT,
@@ -198,7 +199,7 @@ def _request(
         audio_seconds=media.seconds,
         file_bytes=media.files,
         caches=caches,
-        caches_long=caches and _LONG in marked,
+        caches_long=caches and _LONG in data,
         service_tier=fields.service_tier or "",
         needs=needs if choices == 1 else needs | {Capability.N},
         stream=bool(fields.stream),
@@ -236,7 +237,7 @@ def _needs(fields: Chat[Any], kinds: frozenset[str]) -> frozenset[Capability]:
 
 _CACHE, _LONG = b"cache_control", b'"1h"'
 """Anthropic's marks, which OpenRouter and LiteLLM take over: what they stand on is written to a cache."""
-_NULL, _NONE = Raw(b"null"), Raw(b"[]")
+_NULL = Raw(b"null")
 _ALL_READ: frozenset[Modality] = frozenset()
 _SCHEMAS = ("tools", "functions", "response_format")
 _STORED = ("previous_response_id", "conversation", "prompt")

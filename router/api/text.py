@@ -93,8 +93,8 @@ class Chat(Fields, Generic[M], frozen=True):
     messages: list[M] = []
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    tools: list[Raw] | None = None
-    functions: list[Raw] | None = None
+    tools: list[Any] | None = None
+    functions: list[Any] | None = None
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
     reasoning_effort: str | None = None
@@ -348,11 +348,11 @@ def dense(data: bytes) -> int:
     return len(others) - min(blanks, len(data) - len(others))
 
 
-def loose_content(messages: list[LooseMessage], raw: Raw) -> RequestContent:
+def loose_content(messages: list[LooseMessage], decoded: Any) -> RequestContent:
     """Of messages with media, or with fields beyond OpenAI's own (thinking blocks, signatures …), which leave too:
-    every string of `raw`, the same as bytes, counts."""
+    every string of `decoded`, the same without types, counts."""
     kinds = [part.type for message in messages if isinstance(message.content, list) for part in message.content]
-    passages = list(strings(msgspec.json.decode(raw), ("messages",)))
+    passages = list(strings(decoded, ("messages",)))
     read = ReadableContent()
     of_messages(passages, read)
     return RequestContent(read, frozenset(kinds), _media(passages, kinds))
@@ -376,16 +376,16 @@ def others(body: Mapping[str, Raw], skipped: str, read: ReadableContent) -> None
 def content(messages: list[SentMessage]) -> RequestContent:
     read, kinds = ReadableContent(), set[str]()
     for number, message in enumerate(messages):
-        place = ("messages", number)
         if isinstance(message.content, str):
-            read.passages.append(Passage((*place, "content"), message.content, message.role))
-        for index, part in enumerate(message.content if isinstance(message.content, list) else ()):
-            kinds.add(part.type)
-            for name in ("text", "refusal"):
-                if text := getattr(part, name):
-                    read.passages.append(Passage((*place, "content", index, name), text, message.role))
+            read.passages.append(Passage(("messages", number, "content"), message.content, message.role))
+        elif message.content:
+            for index, part in enumerate(message.content):
+                kinds.add(part.type)
+                for name in ("text", "refusal"):
+                    if text := getattr(part, name):
+                        read.passages.append(Passage(("messages", number, "content", index, name), text, message.role))
         if message.name or message.refusal or message.tool_calls or message.tool_call_id:
-            read.passages += _beside(place, message)
+            read.passages += _beside(("messages", number), message)
     return RequestContent(read, frozenset(kinds))
 
 
