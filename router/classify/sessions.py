@@ -109,8 +109,8 @@ class RedisSessions:
 
 
 SessionStore: TypeAlias = SqliteSessions | RedisSessions
-"""`session` is `session_key` of caller and name. `add` returns once it can't be lost, and every process sees it; what is
-there stays. Raises `StoreUnavailable`: then it is not known what the session has seen."""
+"""`session` is `session_key` of caller and name. `add` returns once it can't be lost, and every process sees it;
+nothing goes away. Raises `StoreUnavailable`: then it is not known what the session has seen."""
 
 
 def hashes(taints: Iterable[tuple[str, str, int]]) -> Mapping[str, list[str]]:
