@@ -43,7 +43,7 @@ _CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _BODY = msgspec.json.Decoder(dict[str, Raw])
 _RESPONSES = msgspec.json.Decoder(Responses)
 _COMPLETION, _EMBEDDING = msgspec.json.Decoder(Completion), msgspec.json.Decoder(EmbeddingFields)
-_CHAT = msgspec.json.Decoder(Chat[SentMessage])
+_CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[SentMessage]), msgspec.json.Decoder(Chat[LooseMessage])
 _STRUCTURED = ("json_schema", "json_object")
 Body = dict[str, Raw]
 Parsed = tuple[Request, Metadata | None]
@@ -72,9 +72,8 @@ def _chat(body: Body, data: bytes) -> Parsed:
         fields = _CHAT.decode(data)
         read = content(fields.messages)
     except msgspec.ValidationError:
-        whole = msgspec.json.decode(data)
-        fields = msgspec.convert(whole, Chat[LooseMessage])
-        read = loose_content(fields.messages, whole.get("messages", []))
+        fields = _LOOSE_CHAT.decode(data)
+        read = loose_content(fields.messages, body.get("messages", _NONE))
     if not fields.messages:
         raise invalid("messages", "Send at least one message.")
     needs = _needs(fields, read.kinds)
@@ -232,7 +231,7 @@ def _needs(fields: Chat[Any], kinds: Collection[str]) -> frozenset[Capability]:
 
 _CACHE, _LONG = b"cache_control", b'"1h"'
 """Anthropic's marks, which OpenRouter and LiteLLM take over: what they stand on is written to a cache."""
-_NULL = Raw(b"null")
+_NULL, _NONE = Raw(b"null"), Raw(b"[]")
 _ALL_READ: frozenset[Modality] = frozenset()
 _SCHEMAS = ("tools", "functions", "response_format")
 _STORED = ("previous_response_id", "conversation", "prompt")

@@ -93,8 +93,8 @@ class Chat(Fields, Generic[M], frozen=True):
     messages: list[M] = []
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    tools: list[Any] | None = None
-    functions: list[Any] | None = None
+    tools: list[Raw] | None = None
+    functions: list[Raw] | None = None
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
     reasoning_effort: str | None = None
@@ -332,11 +332,11 @@ def dense(data: bytes) -> int:
     return len(others) - min(blanks, len(data) - len(others))
 
 
-def loose_content(messages: list[LooseMessage], decoded: Any) -> ReadableContent:
+def loose_content(messages: list[LooseMessage], raw: Raw) -> ReadableContent:
     """Of messages with media, or with fields beyond OpenAI's own (thinking blocks, signatures …), which leave too:
-    every string of `decoded`, the same without types, counts."""
+    every string of `raw`, the same as bytes, counts."""
     kinds = [part.type for message in messages if isinstance(message.content, list) for part in message.content]
-    passages = list(strings(decoded, ("messages",)))
+    passages = list(strings(msgspec.json.decode(raw), ("messages",)))
     read = ReadableContent()
     of_messages(passages, read)
     _measure(read, passages, kinds)
