@@ -18,7 +18,7 @@ from router.accounting import Accounting, carry_over, reconcile
 from router.api.asgi import App
 from router.api.auth import Keyring, ledger_of
 from router.api.edge import Visits
-from router.api.hot import HotRoutes, LazyApp
+from router.api.hot import HotRoutes
 from router.api.parse import asking
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget, FailOpenWithin
@@ -27,7 +27,7 @@ from router.budget.outage import OutageBudgets
 from router.budget.sqlite import SqliteBudgets
 from router.choose import CompiledPolicy
 from router.classify.ner import NamesReader
-from router.classify.sessions import RedisSessions, SqliteSessions, hashes
+from router.classify.sessions import RedisSessions, SessionStore, SqliteSessions, hashes
 from router.config.check import Watcher
 from router.config.policy import Config
 from router.decide.health import Health
@@ -53,7 +53,7 @@ from router.types.attempt import Adapter, Transport
 from router.types.clock import monotonic_s, now_ms
 from router.types.decision import Served
 from router.types.price import nano_from_usd
-from router.types.request import Caller, Request, SessionStore
+from router.types.request import Caller, Request
 from router.types.target import Secret, Wire
 from router.workers.background import MeasuredPrices
 from router.workers.pool import Crew
@@ -186,7 +186,7 @@ class GatewayProcess:
         self._pipeline = Pipeline(config, accounting, sources, dispatcher, self._health, fleet)
         self._open_door()
         self._observer = observer(settings.json_log, os.environ)
-        self.app = HotRoutes(self._pipeline, ring, self._visits, self.state, LazyApp(self._rest), self._observer)
+        self.app = HotRoutes(self._pipeline, ring, self._visits, self.state, self._rest, self._observer)
 
     async def start(self) -> None:
         """Before the first request. Raises `SettingError` and `LedgerUnavailable`; then it is closed."""

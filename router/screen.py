@@ -12,6 +12,7 @@ from router.classify.classify import LARGE, Classifier, beside
 from router.classify.detector import DoubtfulValue
 from router.classify.ner import NamesDetector, NamesReader, NamesUnread
 from router.classify.second_opinion import SecondOpinion, words
+from router.classify.sessions import SessionStore
 from router.config.policy import Sensitivity
 from router.decide.eligibility import ClassGuard, Redact
 from router.dispatch.side_calls import SecondOpinions, SideCall
@@ -26,7 +27,6 @@ from router.types.request import (
     Redacted,
     Request,
     SessionClasses,
-    SessionStore,
     session_key,
 )
 from router.types.target import Secret, Target

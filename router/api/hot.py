@@ -93,22 +93,10 @@ _EVENTS = [
 ]
 
 
-class LazyApp:
-    """An ASGI app that `load` makes, in a thread, at its first request; after a failure at the next one again."""
-
-    def __init__(self, load: Callable[[], asgi.App]) -> None:
-        self._load = load
-        self._app: asyncio.Future[asgi.App] | None = None
-
-    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        if self._app is None or (self._app.done() and self._app.exception() is not None):
-            self._app = asyncio.ensure_future(asyncio.to_thread(self._load))
-        await (await asyncio.shield(self._app))(scope, receive, send)
-
-
 class HotRoutes:
-    """`state` is what `/health/ready` answers: 503 where not `ready`. `rest` answers every other path.
-    `observer` is there where somebody watches requests."""
+    """`state` is what `/health/ready` answers: 503 where not `ready`. `load` makes the app that answers every other
+    path, in a thread, at its first request; after a failure at the next one again. `observer` is there where somebody
+    watches requests."""
 
     def __init__(
         self,
@@ -116,11 +104,12 @@ class HotRoutes:
         keyring: Keyring,
         visits: Visits,
         state: Callable[[], Mapping[str, object]],
-        rest: asgi.App,
+        load: Callable[[], asgi.App],
         observer: Observer | None = None,
     ) -> None:
-        self._pipeline, self._keyring, self._visits, self._state, self._rest = pipeline, keyring, visits, state, rest
+        self._pipeline, self._keyring, self._visits, self._state, self._load = pipeline, keyring, visits, state, load
         self._observer = observer
+        self._rest: asyncio.Future[asgi.App] | None = None
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
@@ -166,7 +155,10 @@ class HotRoutes:
             identity = [(b"x-request-id", new_id().encode())]
             await asgi.send_json(200 if state["ready"] else 503, asgi.encode(state), identity, send)
         else:
-            await self._rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
+            if self._rest is None or (self._rest.done() and self._rest.exception() is not None):
+                self._rest = asyncio.ensure_future(asyncio.to_thread(self._load))
+            rest = await asyncio.shield(self._rest)
+            await rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
 
     async def _answer(
         self,

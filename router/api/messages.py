@@ -121,8 +121,11 @@ _DEFAULT_EFFORT = "high"
 _FAILED = "Error: "
 """Marks the result of a tool that failed: chat has no field for it."""
 _HOSTED = ("mcp_servers", "container")
-_UNSAID = ("context_management", "cache_control", "betas")
-"""They tune how Anthropic serves a request and change no answer's meaning: nothing else has a word for them."""
+_KNOWN = {
+    *(*MessagesBody.__struct_fields__, *_HOSTED, "output_format"),
+    # They tune how Anthropic serves a request and change no answer's meaning: nothing else has a word for them.
+    *("context_management", "cache_control", "betas"),
+}
 _TIERS = {"standard_only": "default"}
 
 
@@ -137,7 +140,6 @@ def to_chat(body: dict[str, Raw], data: bytes) -> tuple[dict[str, Raw], Limits]:
     fields = _BODY.decode(data)
     if fields.max_tokens is not None and fields.max_tokens < 1:
         raise invalid("max_tokens", "max_tokens must be at least 1.")
-    known = {*MessagesBody.__struct_fields__, *_HOSTED, *_UNSAID, "output_format"}
     thinking, config = fields.thinking, fields.output_config or OutputConfig()
     effort, form, user = config.effort, config.format, fields.metadata and fields.metadata.user_id
     if thinking is not None:
@@ -156,7 +158,7 @@ def to_chat(body: dict[str, Raw], data: bytes) -> tuple[dict[str, Raw], Limits]:
         "metadata": {"user_id": user} if user else None,
         **(_tools(fields.tools, fields.tool_choice) if fields.tools else {}),
     }
-    chat = {name: raw for name, raw in body.items() if name not in known}
+    chat = {name: raw for name, raw in body.items() if name not in _KNOWN}
     chat |= {name: Raw(encode(value)) for name, value in _stated(translated).items()}
     budget = thinking.budget_tokens if thinking is not None and thinking.type == "enabled" else None
     # What Anthropic's agents name in `metadata.user_id`: the session where it states one, else all of it.

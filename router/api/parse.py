@@ -1,6 +1,6 @@
 """Step 1, parse: bytes become a `Request`, and the gateway's own requests to itself."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -9,16 +9,13 @@ from msgspec import Raw, structs
 from router.api import messages
 from router.api.responses.request import to_chat
 from router.api.text import (
-    NO_MEDIA,
     Chat,
     Completion,
     EmbeddingFields,
     Fields,
     LooseMessage,
-    MediaSizes,
     Metadata,
     ReadableContent,
-    RequestContent,
     Responses,
     SentMessage,
     content,
@@ -73,20 +70,20 @@ def _chat(body: Body, data: bytes) -> Parsed:
     fields: Chat[Any]
     try:
         fields = _CHAT.decode(data)
-        texts = content(fields.messages)
+        read = content(fields.messages)
     except msgspec.ValidationError:
         fields = _LOOSE_CHAT.decode(data)
-        texts = loose_content(fields.messages, body.get("messages", _NONE))
+        read = loose_content(fields.messages, body.get("messages", _NONE))
     if not fields.messages:
         raise invalid("messages", "Send at least one message.")
-    needs = _needs(fields, texts.kinds)
+    needs = _needs(fields, read.kinds)
     # What is made into tokens: messages without their media, tools, and the schema of the answer.
-    prompt = _even(body["messages"]) if texts.media is NO_MEDIA else _text(texts.read)
+    prompt = _text(read) if read.images or read.seconds or read.files != 0 else _even(body["messages"])
     if needs is not _PLAIN_CHAT:
         prompt = b"".join((prompt, *(_even(body[name]) for name in _SCHEMAS if name in body)))
-    others(body, "messages", texts.read)
+    others(body, "messages", read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
-    return _request(body, fields, texts, prompt, needs, cap, fields.reasoning_effort), fields.metadata
+    return _request(body, data, fields, read, prompt, needs, cap, fields.reasoning_effort), fields.metadata
 
 
 def _responses(body: Body, data: bytes) -> Parsed:
@@ -116,28 +113,28 @@ def _native(body: Body, data: bytes, unsaid: ClientError) -> Parsed:
     sent = bytes(body.get("input", b""))
     stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
     files = sent.count(b'"input_file"') and len(sent)
-    media = MediaSizes(sent.count(b'"input_image"'), files=None if stored else files)
-    texts = RequestContent(read, media=media)
+    read.images, read.files = sent.count(b'"input_image"'), None if stored else files
     effort = fields.reasoning.effort if fields.reasoning else None
-    request = _request(body, fields, texts, _text(read), _NATIVE, fields.max_output_tokens, effort)
+    request = _request(body, data, fields, read, _text(read), _NATIVE, fields.max_output_tokens, effort)
     return structs.replace(request, unsaid=(unsaid.message, unsaid.param)), fields.metadata
 
 
 def _completion(body: Body, data: bytes) -> Parsed:
     fields = _COMPLETION.decode(data)
-    needs = {Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set())
-    return _plain(body, fields, "prompt", frozenset(needs), fields.max_tokens, fields.best_of or 1), fields.metadata
+    needs = frozenset({Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set()))
+    return _plain(body, data, fields, "prompt", needs, fields.max_tokens, fields.best_of or 1), fields.metadata
 
 
 def _embedding(body: Body, data: bytes) -> Parsed:
     fields = _EMBEDDING.decode(data)
     if fields.stream:
         raise invalid("stream", "Embeddings are not streamed.")
-    return _plain(body, fields, "input", frozenset({Capability.EMBEDDINGS})), fields.metadata
+    return _plain(body, data, fields, "input", frozenset({Capability.EMBEDDINGS})), fields.metadata
 
 
 def _plain(
     body: Body,
+    data: bytes,
     fields: Completion | EmbeddingFields,
     name: str,
     needs: frozenset[Capability],
@@ -156,15 +153,16 @@ def _plain(
         if len(read.passages) < len(prompt):
             read.unscannable.add(Modality.TOKENS)
     others(body, name, read)
-    request = _request(body, fields, RequestContent(read), bytes(body[name]), needs, cap)
+    request = _request(body, data, fields, read, bytes(body[name]), needs, cap)
     prompts = len(prompt) if isinstance(prompt, list) and not isinstance(prompt[0], int) else 1
     return request if prompts == best_of == 1 else structs.replace(request, prompts=prompts, best_of=best_of)
 
 
 def _request(
     body: Body,
+    data: bytes,
     fields: Fields,
-    texts: RequestContent,
+    read: ReadableContent,
     prompt: bytes,
     needs: frozenset[Capability],
     max_output: int | None,
@@ -179,10 +177,7 @@ def _request(
     if max_output is not None and not 1 <= max_output <= MOST_TOKENS:
         name = next(name for name in _CAPS if name in body)
         raise invalid(name, f"{name} must be from 1 to {MOST_TOKENS}.")
-    read, media = texts.read, texts.media
-    marked = prompt if media is NO_MEDIA else b"".join(map(bytes, body.values()))
-    # One character is found many times faster than several.
-    caches = "cache_control" in body or (b"_" in marked and _CACHE in marked)
+    caches = _CACHE in data
     return Request(
         id="",
         endpoint=Endpoint.CHAT,
@@ -193,12 +188,12 @@ def _request(
         prompt_bytes=len(prompt),
         dense_bytes=dense(prompt),
         wide_bytes=0 if prompt.isascii() else len(prompt.translate(None, ASCII)),
-        images=media.images,
-        low_images=media.low_images,
-        audio_seconds=media.seconds,
-        file_bytes=media.files,
+        images=read.images,
+        low_images=read.low_images,
+        audio_seconds=read.seconds,
+        file_bytes=read.files,
         caches=caches,
-        caches_long=caches and _LONG in marked,
+        caches_long=caches and _LONG in data,
         service_tier=fields.service_tier or "",
         needs=needs if choices == 1 else needs | {Capability.N},
         stream=bool(fields.stream),
@@ -219,7 +214,7 @@ def _text(read: ReadableContent) -> bytes:
     return "\n".join([*(passage.text for passage in read.passages), *read.bare]).encode()
 
 
-def _needs(fields: Chat[Any], kinds: frozenset[str]) -> frozenset[Capability]:
+def _needs(fields: Chat[Any], kinds: Collection[str]) -> frozenset[Capability]:
     needs = {Capability.CHAT}
     if fields.tools or fields.functions:
         needs.add(Capability.TOOLS)

@@ -219,10 +219,14 @@ _LISTS = ("content", "parts", "output")
 class ReadableContent:
     """`passages`; `documents`, whose text is base64; what is `unscannable`.
 
-    `bare` is base64 that nothing tells from text: a provider may make tokens of it, as it is.
+    `bare` is base64 that nothing tells from text: a provider may make tokens of it, as it is. `kinds` of content parts;
+    `images`, and those of them at low detail; `seconds` of sound at most; size of `files`, None where one is linked.
     """
 
     def __init__(self) -> None:
+        self.kinds = set[str]()
+        self.images = self.low_images = self.seconds = 0
+        self.files: int | None = 0
         self.passages: list[Passage] = []
         self.documents: list[Passage] = []
         self.bare: list[str] = []
@@ -318,26 +322,6 @@ BASE64 = (3, 4)
 _HOLDS_TEXT = b'"[{'
 
 
-class MediaSizes(Struct, frozen=True):
-    """`low_images`: those at low detail; `seconds` of sound at most; size of `files`, or None where one is linked."""
-
-    images: int = 0
-    low_images: int = 0
-    seconds: int = 0
-    files: int | None = 0
-
-
-NO_MEDIA = MediaSizes()
-
-
-class RequestContent(Struct, frozen=True):
-    """Of a request's messages. `read`: their texts; `kinds` of content parts; `media`: what is beside the texts."""
-
-    read: ReadableContent
-    kinds: frozenset[str] = frozenset()
-    media: MediaSizes = NO_MEDIA
-
-
 def dense(data: bytes) -> int:
     """Bytes that are not of words in small letters: all of them where there are hardly any words, as in base64."""
     others = data.translate(None, SMALL_LETTERS)
@@ -348,14 +332,16 @@ def dense(data: bytes) -> int:
     return len(others) - min(blanks, len(data) - len(others))
 
 
-def loose_content(messages: list[LooseMessage], raw: Raw) -> RequestContent:
+def loose_content(messages: list[LooseMessage], raw: Raw) -> ReadableContent:
     """Of messages with media, or with fields beyond OpenAI's own (thinking blocks, signatures …), which leave too:
     every string of `raw`, the same as bytes, counts."""
     kinds = [part.type for message in messages if isinstance(message.content, list) for part in message.content]
     passages = list(strings(msgspec.json.decode(raw), ("messages",)))
     read = ReadableContent()
     of_messages(passages, read)
-    return RequestContent(read, frozenset(kinds), _media(passages, kinds))
+    _measure(read, passages, kinds)
+    read.kinds.update(kinds)
+    return read
 
 
 def others(body: Mapping[str, Raw], skipped: str, read: ReadableContent) -> None:
@@ -373,20 +359,20 @@ def others(body: Mapping[str, Raw], skipped: str, read: ReadableContent) -> None
             read.unscannable.add(_STORED[name])
 
 
-def content(messages: list[SentMessage]) -> RequestContent:
-    read, kinds = ReadableContent(), set[str]()
+def content(messages: list[SentMessage]) -> ReadableContent:
+    read = ReadableContent()
     for number, message in enumerate(messages):
-        place = ("messages", number)
         if isinstance(message.content, str):
-            read.passages.append(Passage((*place, "content"), message.content, message.role))
-        for index, part in enumerate(message.content if isinstance(message.content, list) else ()):
-            kinds.add(part.type)
-            for name in ("text", "refusal"):
-                if text := getattr(part, name):
-                    read.passages.append(Passage((*place, "content", index, name), text, message.role))
+            read.passages.append(Passage(("messages", number, "content"), message.content, message.role))
+        elif message.content:
+            read.kinds |= {part.type for part in message.content}
+            for index, part in enumerate(message.content):
+                for name in ("text", "refusal"):
+                    if text := getattr(part, name):
+                        read.passages.append(Passage(("messages", number, "content", index, name), text, message.role))
         if message.name or message.refusal or message.tool_calls or message.tool_call_id:
-            read.passages += _beside(place, message)
-    return RequestContent(read, frozenset(kinds))
+            read.passages += _beside(("messages", number), message)
+    return read
 
 
 def _beside(path: Path, message: SentMessage) -> Iterator[Passage]:
@@ -401,27 +387,22 @@ def _beside(path: Path, message: SentMessage) -> Iterator[Passage]:
         yield Passage((*place, "function", "arguments"), call.function.arguments, message.role)
 
 
-def _media(passages: list[Passage], kinds: list[str]) -> MediaSizes:
+def _measure(read: ReadableContent, passages: list[Passage], kinds: list[str]) -> None:
     """Images by the kinds of parts, sounds and files by their size."""
     formats = {passage.path[:-1]: passage.text for passage in passages if passage.path[-1] == "format"}
-    low_images, seconds, sizes = 0, 0, list[int]()
+    sizes = list[int]()
     for passage in passages:
         place, text = passage.path[-2:], passage.text
         if place == ("image_url", "detail"):
-            low_images += text == "low"
+            read.low_images += text == "low"
         elif place == ("input_audio", "data") and text != "data":
             rate = AUDIO_BYTES_PER_SECOND.get(formats.get(passage.path[:-1], ""), AUDIO_BYTES_PER_SECOND_ELSE)
-            seconds += 1 + _decoded(text) // rate
-        elif (
-            text != "file_data"
-            if place == ("file", "file_data")
-            else text.startswith("data:") and text[:10] != "data:image"
-        ):
+            read.seconds += 1 + _decoded(text) // rate
+        elif (place == _FILE_DATA and text != "file_data") or (text[:5] == "data:" and text[5:10] != "image"):
             sizes.append(_decoded(text))
-    images = sum("image" in kind for kind in kinds)
+    read.images = sum("image" in kind for kind in kinds)
     files = sum(kind in _LINKED_KINDS or kind.rpartition("_")[0] in _LINKED_KINDS for kind in kinds)
-    size = None if len(sizes) < files else sum(sizes)
-    return MediaSizes(images, low_images, seconds, size) if images or seconds or size != 0 else NO_MEDIA
+    read.files = None if len(sizes) < files else sum(sizes)
 
 
 _ABSENT = (b"null", b'""')

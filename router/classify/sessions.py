@@ -1,4 +1,4 @@
-"""What sessions have seen: it sticks to them, and is kept where the budgets are.
+"""What sessions have seen: it sticks to them, and is kept where the budgets are. Shared by all processes of a gateway.
 
 One row a session and class: in the gateway's own file, which all of its processes share, or in the ledger beside the
 hash of the session in Redis, which is rebuilt from these rows.
@@ -6,7 +6,7 @@ hash of the session in Redis, which is rebuilt from these rows.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from router.types.account import Journal, LocalJournal, StoreUnavailable
 from router.types.request import CLEAN, SessionClasses
@@ -32,7 +32,7 @@ _SEEN = "SELECT data_class, firm FROM taints WHERE session = ?"
 
 
 class SqliteSessions:
-    """The `SessionStore` port over a `LocalJournal`. Reads see the last commit of every process, and wait for none.
+    """Over a `LocalJournal`. Reads see the last commit of every process, and wait for none.
 
     What can't be written now is written once the file can be again. On disk grows one row for each session and class
     above the default; nothing is kept in memory.
@@ -58,7 +58,7 @@ class SessionServer(Protocol):
 
 
 class RedisSessions:
-    """The `SessionStore` port. A session is a hash whose fields are its marks; it never expires.
+    """A session is a hash whose fields are its marks; it never expires.
 
     In Redis and in the ledger grows one entry for each session and class above the default; in memory only those that
     Redis could not take, until it is back (`resume`).
@@ -106,6 +106,11 @@ class RedisSessions:
             self._owed[session] = left
         else:
             self._owed.pop(session, None)
+
+
+SessionStore: TypeAlias = SqliteSessions | RedisSessions
+"""`session` is `session_key` of caller and name. `add` returns once it can't be lost, and every process sees it;
+nothing goes away. Raises `StoreUnavailable`: then it is not known what the session has seen."""
 
 
 def hashes(taints: Iterable[tuple[str, str, int]]) -> Mapping[str, list[str]]:

@@ -118,15 +118,11 @@ _CHAT = (
     b'"prompt_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d,"audio_tokens":%d},'
     b'"completion_tokens_details":{"reasoning_tokens":%b,"audio_tokens":%d},"cost":%b}'
 )
-_RESPONSES = (
-    b'{"input_tokens":%d,"output_tokens":%d,"total_tokens":%d,'
-    b'"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d,"audio_tokens":%d},'
-    b'"output_tokens_details":{"reasoning_tokens":%b,"audio_tokens":%d},"cost":%b}'
-)
 _MESSAGES = (
     b'{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d,"cost":%b}'
 )
-_FORMS = (_CHAT, _RESPONSES)
+_FORMS = (_CHAT, _CHAT.replace(b"prompt", b"input").replace(b"completion", b"output"))
+"""Of chat, and of the Responses API."""
 
 
 # How an attempt at an upstream can fail, as a value.

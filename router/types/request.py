@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from math import exp
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Meta, Raw, Struct
@@ -306,7 +306,7 @@ class Redacted(Struct, frozen=True):
         return f"Redacted({len(self.values)} values)"
 
 
-# What a session has seen: its classes stick until a new session begins. The port that stores implement.
+# What a session has seen: its classes stick until a new session begins.
 
 
 class SessionClasses(Struct, frozen=True):
@@ -318,19 +318,6 @@ class SessionClasses(Struct, frozen=True):
 
 
 CLEAN = SessionClasses()
-
-
-class SessionStore(Protocol):
-    """`session` is `session_key` of caller and name. Shared by all processes of a gateway. Never hangs.
-
-    Raises `StoreUnavailable`: then nobody knows what the session has seen.
-    """
-
-    async def taint(self, session: str) -> SessionClasses: ...
-
-    async def add(self, session: str, taint: SessionClasses) -> None:
-        """Returns once it can't be lost, and every process sees it. Adds to what is there; never takes away."""
-        ...
 
 
 def session_key(caller_id: str, session: str) -> str:

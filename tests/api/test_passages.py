@@ -140,6 +140,7 @@ def test_what_cannot_be_read_is_said(endpoint: str, body: dict[str, Any], expect
     request = sent(Endpoint(endpoint), json.loads(text))
     assert request.unscannable == set(map(Modality, expected))
     assert not classes(request)
+    assert {passage.text for passage in request.passages}.isdisjoint(("role", "user", "cache_control", "ephemeral"))
     assert all(len(passage.text) <= 1_000 or "://" in passage.text for passage in request.passages)
 
 

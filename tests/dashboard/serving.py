@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,19 +16,17 @@ import uvicorn
 from fastapi import FastAPI
 
 from router.api import admin
-from router.api import rest as reports
 from router.api.auth import Keyring
 from router.api.dashboard.pages import Dashboard
 from router.api.dashboard.routes import routes as pages
-from router.api.rest import rest
+from router.api.rest import reports_routes, rest
 from router.budget.budget import Budget
 from router.budget.sqlite import SqliteBudgets
 from router.choose import index
 from router.config.policy import Config, Sensitivity
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
-from router.report.budgets import budgets as budgets_report
-from router.report.report import Report
+from router.report.budgets import budgets
 from router.types.account import LEASE_MS
 from router.types.target import Secret
 from tests.report.filled import target
@@ -75,15 +74,13 @@ def serving(ledger: Ledger, ring: Keyring | None = None, config: Config = CONFIG
 
 
 def _app(ledger: Ledger, store: SqliteBudgets, ring: Keyring, config: Config) -> FastAPI:
-    async def pots() -> Report:
-        return await budgets_report(store, CONFIG.budgets, NOW_MS)
-
+    pots = partial(budgets, store, CONFIG.budgets, NOW_MS)
     limits = admin.Admin(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS).routes
     kept: dict[str, Any] = {"ledger": ledger, "keyring": ring, "secret": SECRET, "policy": lambda: config}
     seen: dict[str, Any] = {"health": lambda: {"mini": "half-open"}, "engines": lambda: ENGINES, "in_flight": lambda: 3}
     site = Dashboard(**kept, **seen, budgets=pots, clock=lambda: NOW_MS)
-    routes = [lambda router: reports.reports_routes(router, ledger, pots), limits]
-    return rest(ring, public=[pages(site)], calls=[], reports=routes, admin=[])
+    reports = [lambda router: reports_routes(router, ledger, pots), limits]
+    return rest(ring, public=[pages(site)], calls=[], reports=reports, admin=[])
 
 
 _TRANSPORT = httpx.HTTPTransport()

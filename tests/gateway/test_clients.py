@@ -436,7 +436,6 @@ def test_when_the_client_leaves_so_does_the_gateway(gateway: Gateway, upstream: 
     if kind == "middle":
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
     if way == "ahead":
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.2), gateway.loop).result()
         connection.sendall(plain(asked("hello")))
     if way == "reset":
         connection.setsockopt(*RESETS)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from router.budget.redis.server import LedgerTotals
 from router.budget.redis.store import RedisBudgets
-from router.classify.sessions import RedisSessions, SqliteSessions, hashes
+from router.classify.sessions import RedisSessions, SessionStore, SqliteSessions, hashes
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import taints
 from router.types.account import LEASE_MS, StoreUnavailable
-from router.types.request import CLEAN, SessionClasses, SessionStore, session_key
+from router.types.request import CLEAN, SessionClasses, session_key
 from router.types.target import Secret
 from tests.budget.conformance.stores import Place, empty
 from tests.budget.redis_gateways import at_own_redis, eventually, pause

@@ -410,12 +410,14 @@ def _named(choice: _ToolChoice, names: set[str], param: str) -> str:
 # A Responses request → a Chat Completions request.
 
 _REFUSED: dict[str, str] = table("api/data/responses.yaml")["refused"]
-_TRANSLATED = {
+_HANDLED = {
+    *_REFUSED,
     *("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning"),
     *("max_output_tokens", "include", "top_logprobs", "background"),
+    # Storing, trimming, running tools and padding the stream are never done here, and the response says so.
+    *("store", "truncation", "max_tool_calls", "stream_options"),
 }
-_WITHOUT_MEANING = {"store", "truncation", "max_tool_calls", "stream_options"}
-"""Storing, trimming, running tools and padding the stream are never done here, and the response says so."""
+"""Fields that are refused, translated or without meaning: all others pass."""
 SUMMARY = ("summary", "generate_summary")
 LOGPROBS = "message.output_text.logprobs"
 
@@ -444,7 +446,7 @@ def to_chat(body: Fields) -> Fields:
     if not 0 <= top <= 20:
         raise invalid("top_logprobs", "top_logprobs must be between 0 and 20.")
     text = stated(body, "text", Fields) or {}
-    passed = {name: raw for name, raw in body.items() if name not in _TRANSLATED | _WITHOUT_MEANING | _REFUSED.keys()}
+    passed = {name: raw for name, raw in body.items() if name not in _HANDLED}
     translated: dict[str, object] = {
         "messages": _messages(body),
         **_tools(body),
