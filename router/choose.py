@@ -149,7 +149,8 @@ def choose(
     prefix = _prefix(request, caller, seen.template) if long else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
-    demands, accounts, caps, thinking = guard.demands(seen.classes), rules.accounts, tuple[Account, ...](), None
+    demands, accounts, thinking = guard.demands(seen.classes), rules.accounts, None
+    caps: tuple[Account, ...] = ()
     stakes, name = first_stated(own, demands.stakes, route.stakes), internal or route.name
     if own is not NO_STAKES or stakes.max_nano is not None or demands.thinking_cap is not None or accounts.capping:
         caps, thinking = accounts.caps(
@@ -234,9 +235,9 @@ def _state(
     targets: Sequence[Target], health: RecentHealth, asks: QueueReader | None, learned: TargetStats
 ) -> tuple[Mapping[str, float], Queues]:
     """Which targets rest, and for how many seconds more; and the queues at their engines."""
-    names = list(map(_ID, targets))
-    alone, queues = len(names) == 1, dict[str, Queue]()
-    degraded = frozenset[str]() if alone else health.degraded(*names)
+    names, queues = list(map(_ID, targets)), {}
+    alone = len(names) == 1
+    degraded = () if alone else health.degraded(*names)
     for target in targets if asks is not None or degraded else ():
         queue = None
         if asks is not None and target.engine is not None:

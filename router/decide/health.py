@@ -136,7 +136,7 @@ class Health:
 
     def open_circuits(self, *targets: str, alone: bool = False) -> dict[str, float]:
         """Those of the targets that rest, and for how many seconds more; `alone`: see `resting`."""
-        rests = dict[str, float]()
+        rests = {}
         for name in targets:
             circuit = self._circuits.get(name)
             if name in self._suspended or (circuit is not None and circuit.resting_until):
@@ -150,7 +150,7 @@ class Health:
 
         The answer follows the share of a target: of ten requests three ask it first at a success rate of 0.3.
         """
-        degraded = set[str]()
+        degraded = set()
         for name in targets:
             circuit = self._circuits.get(name)
             if circuit is not None and (share := circuit.share) < 1 and not circuit.is_of(share):

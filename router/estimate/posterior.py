@@ -147,13 +147,14 @@ class Posterior:
 
     def about(self, phi: Vector, at: NDArray[np.intp] | None = None) -> tuple[Vector, Vector, Vector]:
         """Three times [n], of `phi` [K] at targets `at`, else at all: expected residuals; sd of each target's own part,
-        without what is unknown of all; and the part of the residuals that was learned of other targets only."""
+        without what is unknown of all; and that of how far what was learned of other targets only carries over."""
         if self._stale:
             self._solve()
         features, key = len(phi), b"" if at is None else at.tobytes()
         if (rows := self._rows.get(key)) is None:
-            parts = [part[slice(None) if at is None else at] for part in (self._weights, self._carried, self._variance)]
-            rows = self._rows.put(key, np.concatenate([part.reshape(-1, features) for part in parts]))
+            every = self._weights, CARRIED * self._carried, self._variance
+            parts = [part[slice(None) if at is None else at].reshape(-1, features) for part in every]
+            rows = self._rows.put(key, np.concatenate(parts))
         sums, count = rows.dot(phi), len(rows) // (features + 2)
         variance = sums[2 * count :].reshape(count, features).dot(phi)
         return sums[:count], np.sqrt(np.maximum(variance, 0.0)), sums[count : 2 * count]

@@ -6,7 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 import re2
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.estimate.caches import MILLE
 from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work, WorkStats
@@ -90,8 +90,10 @@ def p90(target: Target, effort: str, learned: TargetStats, task: Work | None) ->
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
     prior = card(target.model.thinking, effort)  # of such a target no easy request says that it never thinks
-    key, least, kind = (effort, task, prior), min(prior, 1), learned.kind
-    return learned.recall(target.id, key, lambda: max(kind(target.id, effort, task).thinking(P90, prior), least))
+    kind = learned.kind
+    return learned.recall(
+        target.id, (effort, task, prior), lambda: max(kind(target.id, effort, task).thinking(P90, prior), min(prior, 1))
+    )
 
 
 @lru_cache
@@ -204,6 +206,8 @@ class Size(Struct, frozen=True):
     """Expected, thinking included …"""
     thinking: int = 0
     """… and the part of it that is; 0 where a forecast says so, and the hold does not hang on it."""
+    holds: tuple[tuple[int, int], ...] = ()
+    """What is held for, all of it and thinking: the least that an answer takes, `tight`, and the worst case."""
 
 
 class UsualOutput(Struct, frozen=True):
@@ -225,6 +229,12 @@ class UsualOutput(Struct, frozen=True):
     """What hardly any answer exceeds."""
     unsure: int = 0
     """The part of a cap that nothing seen says anything of: it is for usual requests, and smaller ones need less."""
+    lowest: int = 0
+    """Thinking tokens that leave room to think at all, and that the target can be held to …"""
+    bounded: bool = False
+    """… and whether it keeps to them, whatever the cap on its output."""
+    worst: int = 0
+    """Tokens of its longest answer past a cap: see `TargetStats.worst`."""
 
 
 def sizes(
@@ -235,13 +245,10 @@ def sizes(
     foretold: bool = False,
 ) -> list[Size]:
     """`asks`: each target, what is asked of it and known, its margin, and a cap in place of the client's."""
-    rows = list[Size]()
+    rows, embeds, asked = [], request.endpoint is Endpoint.EMBEDDINGS, request.max_output
     for target, rung, known, margin, cap in asks:
-        own, contract = target.model.max_output, target.model.thinking
-        most = min((request.max_output if cap is None else cap) or own, own)
-        if request.endpoint is Endpoint.EMBEDDINGS:
-            most = 0
-        thinks = rung.p90 > 0
+        own, contract, thinks = target.model.max_output, target.model.thinking, rung.p90 > 0
+        most = 0 if embeds else min((asked if cap is None else cap) or own, own)
         # Only an exact contract keeps thinking below the cap on all output.
         exact = contract.contract is Contract.EXACT and rung.number is not None
         whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
@@ -257,22 +264,35 @@ def sizes(
         if known.blind:
             tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
         start = min(tight if known.blind else int(known.tight_thinking * margin), whole_thinking)
-        shown = contract.streamed or not thinks
-        rows.append(Size(most, least, tight, start, whole_thinking, shown, known.blind, output, thinking))
+        shown, worst, answer = (
+            contract.streamed or not thinks,
+            known.worst,
+            min(most, known.lowest + LEAST_ANSWER, known.long),
+        )
+        first = max(answer, worst), min(known.lowest, answer) if known.bounded else answer
+        holds = first, (max(tight, worst), start), (max(most, worst), whole_thinking)
+        rows.append(Size(most, least, tight, start, whole_thinking, shown, known.blind, output, thinking, holds))
     return rows
 
 
 def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work, known: KnownTemplate) -> UsualOutput:
     """`known`: see `TargetStats.known`."""
     key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, known)
-    return learned.recall(
-        target.id,
-        key,
-        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, known), learned.ahead(target.id)),
-    )
+    return learned.recall(target.id, key, _usual, target, rung, learned, task, known)
 
 
-def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | None) -> UsualOutput:
+def _usual(
+    target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work, template: KnownTemplate
+) -> UsualOutput:
+    kind, thinking = learned.kind(target.id, rung.effort, task, template), target.model.thinking
+    least, known = lowest(target, learned, task), _lengths(target, rung, kind, learned.ahead(target.id))
+    if not thinking.can_stop and thinking.contract in NUMBERED:
+        least = max(least, LEAST_THOUGHT)
+    bounded = least == 0 or thinking.contract is Contract.EXACT or not known.blind
+    return structs.replace(known, lowest=least, bounded=bounded, worst=learned.worst(target.id))
+
+
+def _lengths(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | None) -> UsualOutput:
     """`ahead`: see `TargetStats.ahead`."""
     thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
     long = kind.output(LONG, START_ANSWER + thought)
@@ -343,29 +363,27 @@ def prompts(
 ) -> list[PromptSize]:
     """At each target, by what was learned there of prompts of the request's script, and the target's margin. `counts`:
     what was counted, which goes before all that is estimated."""
-    media, rows = request.script.endswith(MEDIA), list[PromptSize]()
-    for target, known, margin in targets:
-        context, rough, count = target.model.context, request.rough_tokens, counts.get(target.id)
-        words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
-        media_bound = media_tokens(target, request) if media else 0
-        if media_bound:
+    media, text_rough, rows = request.script.endswith(MEDIA), request.rough_tokens, []
+    text_dense, text_words = request.dense_bytes, request.prompt_bytes - request.dense_bytes
+    for target, ((each, base), upper, share), margin in targets:
+        context, rough, words, dense, media_bound = target.model.context, text_rough, text_words, text_dense, 0
+        if media and (media_bound := media_tokens(target, request)):
             rough += media_tokens(target, request, usual=True)
         if (own := target.prompt) is not None:
             # A template adds its own text, and may say the same twice.
             times = max(own.times, 1.0)
             words, dense = int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
             rough += template(target)
-        likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media_bound
-        if count is not None:
-            likely = ceiling = count.most + TEMPLATE_TOKENS
-        elif not media_bound:  # small images say nothing of the next one
-            upper = known.upper * rough * INPUT_MARGIN / MILLE
-            likely = int(upper * known.share + ceiling * (1 - known.share)) + TEMPLATE_TOKENS
-        bound = int(min(likely, ceiling) * margin)
-        each, base = known.line
-        tokens = int(max(each * rough + base, 0.0)) if count is None else count.tokens
+        bound = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media_bound
+        if counts and (count := counts.get(target.id)) is not None:
+            bound, tokens = count.most + TEMPLATE_TOKENS, count.tokens
+        else:
+            tokens = int(max(each * rough + base, 0.0))
+            if not media_bound:  # small images say nothing of the next one
+                learned = int(upper * rough * INPUT_MARGIN / MILLE * share + bound * (1 - share)) + TEMPLATE_TOKENS
+                bound = min(learned, bound)
         most = max(context, TEMPLATE_TOKENS) * request.prompts
-        rows.append(PromptSize(rough, min(tokens, context), min(bound, most)))
+        rows.append(PromptSize(rough, min(tokens, context), min(int(bound * margin), most)))
     return rows
 
 
