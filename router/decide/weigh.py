@@ -182,15 +182,16 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
     """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and better:
     so raising the price of a failure never leads to one that is dearer and worse."""
     forecast, stakes = situation.forecast, situation.stakes
-    late = timely(situation) if situation.queues else 1.0
-    p, cost = forecast.p * late, forecast.cost
+    p, nodes, cost = forecast.p, forecast.p_nodes, forecast.cost
+    if situation.queues:
+        p, nodes = map(timely(situation).__mul__, (p, nodes))
     value, usual = price(cost, p, stakes), price(forecast.usual_cost, forecast.usual_p, stakes)
     among = _among(situation, out)
     baseline = int(np.where(among, usual, np.inf).argmin())
     margin, best = value[baseline] - value, baseline
     # Where none seems better, none is: how wrong that may be is only asked of what a session would stay with.
     if situation.last or np.count_nonzero(margin > 0.0):
-        margin = margin - caution * _regret(forecast, stakes, baseline, late)
+        margin = margin - caution * _regret(forecast, nodes, stakes, baseline)
         evident = among & (margin > 0.0)
         if np.count_nonzero(evident):
             best = int(np.where(evident, value, np.inf).argmin())
@@ -284,12 +285,12 @@ def _among(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
     return nearest
 
 
-def _regret(forecast: Forecast, stakes: Objective, baseline: int, late: Vector | float) -> Vector:
+def _regret(forecast: Forecast, nodes: Vector, stakes: Objective, baseline: int) -> Vector:
     """Expected loss, in the unit of `price`, where leaving the baseline for a target turns out to be wrong.
 
-    How hard the request is counts once for all targets (`p_nodes`); what is not known of each alone is normal.
+    How hard the request is counts once for all targets (`nodes`); what is not known of each alone is normal.
     """
-    gain, spread = _gains(forecast, stakes, baseline, late)
+    gain, spread = _gains(forecast, nodes, stakes, baseline)
     z = np.minimum(np.maximum(gain / spread, -_MOST_Z), _MOST_Z)
     # E[max(0, −x)] of a normal x.
     loss = np.maximum(spread * np.exp(-0.5 * z * z) / _ROOT_2_PI - gain * _below(z), 0.0)
@@ -298,9 +299,9 @@ def _regret(forecast: Forecast, stakes: Objective, baseline: int, late: Vector |
     return regret
 
 
-def _gains(forecast: Forecast, stakes: Objective, choice: int, late: Vector | float) -> tuple[Vector, Vector]:
+def _gains(forecast: Forecast, nodes: Vector, stakes: Objective, choice: int) -> tuple[Vector, Vector]:
     """[3, T]: what each target's value is better than that of `choice` at each node; [T]: its standard deviation."""
-    values = price(forecast.cost, forecast.p_nodes * late, stakes)
+    values = price(forecast.cost, nodes, stakes)
     gain = values[:, choice, None] - values
     if not _finite(gain):
         gain = np.nan_to_num(gain, posinf=_MOST, neginf=-_MOST)
@@ -408,7 +409,7 @@ def explore(ranked: Ranking, situation: DecisionInput, share: float, draw: float
     if not allowed.any() or not np.isfinite(cost[choice]):
         return ranked, "", 1.0
     doubtful = structs.replace(situation.forecast, p_own_sd=np.maximum(situation.forecast.p_own_sd, DOUBT))
-    gain, spread = _gains(doubtful, situation.stakes, choice, 1.0)
+    gain, spread = _gains(doubtful, doubtful.p_nodes, situation.stakes, choice)
     better = np.where(allowed, 1 - NODE_WEIGHTS @ _below(np.clip(gain / spread, -_MOST_Z, _MOST_Z)), 0.0)
     priced = cost + (situation.stakes.failure_nano or 0) * (1 - situation.forecast.p)
     cheap = np.where(allowed, 1.0, 0.0)

@@ -297,9 +297,7 @@ class PassRateModel:
             return ExpectedRates(p, np.tile(p, (3, 1)), sd, *known, lambda: sd)
         traits = seen.reading.traits.astype(np.float64)
         nodes, own_sd = self._corrected(self.failing(at) if failing is None else failing, traits, at)
-        if seen.template in self.templates:
-            nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
-            nodes = kept(nodes)
+        nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights, at)
         p = NODE_WEIGHTS.dot(nodes)
         return ExpectedRates(p, nodes, own_sd, *known, partial(_deviation, p, nodes, own_sd))
 

@@ -438,18 +438,17 @@ class Templates:
         known = self._known.used(template)
         known.sums[target] += sums * known.fade(at_ms)[1]
 
-    def __contains__(self, template: str) -> bool:
-        """Some outcome of it is remembered, or of its application."""
-        return template in self._known or application_of(template) in self._known
-
     def apply(
         self, template: str, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
     ) -> tuple[Vector, Vector]:
-        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of a known template:
-        by as much as the odds of the requests that were observed, which may be easier or harder than this one.
+        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of the template, if
+        any is remembered of it or of its application: by as much as the odds of the requests that were observed, which
+        may be easier or harder than this one.
 
-        `learned` [n, K]: weights of traits that are already in `nodes`."""
+        `learned` [T, K]: weights of traits that are already in `nodes`."""
         known = [row for name in (template, application_of(template)) if (row := self._known.get(name))]
+        if not known:
+            return nodes, own_sd
         rows = known[0].sums[at]
         if template not in self._known:
             rows = rows * np.minimum(MOST_OF_APPLICATION / np.maximum(rows[:, :1], 1e-9), 1.0)
@@ -463,7 +462,7 @@ class Templates:
         weight = np.where(observed, weight, 1.0)
         p = NODE_WEIGHTS @ nodes
         _, above, foretold, *traits = rows.T / weight
-        of_traits = (np.array(traits).T * learned).sum(1)
+        of_traits = (np.array(traits).T * learned[at]).sum(1)
         there = np.where(observed, kept(foretold + of_traits), p)
         above = np.where(observed, above - of_traits, 0.0)
         slope = there * (1 - there)
@@ -492,7 +491,7 @@ class Templates:
         surer = np.minimum(own_sd * doubt_reached / doubt_there, known) * doubt_mean / doubt_reached
         own_sd = np.where(observed, surer, np.hypot(own_sd * doubt_mean / doubt_p, CARRIED * (mean - p)))
         spread = np.array(moved) - NODE_WEIGHTS @ np.array(moved)
-        return mean + spread * np.sqrt(1 - SHARED + 1 / precision), own_sd
+        return kept(mean + spread * np.sqrt(1 - SHARED + 1 / precision)), own_sd
 
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""
