@@ -156,10 +156,7 @@ def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
 def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], int, str, str, list[str]]:
     """The user's messages, the assistant's, the system prompt's parts, names and values of the answer's schema, how
     many names, whose the last message is, the last result of a tool, and of each tool its name and what it does."""
-    users: list[str] = []
-    answers: list[str] = []
-    system: list[str] = []
-    fields: list[str] = []
+    users, answers, system, fields = [], [], [], []
     tools: dict[int, str] = {}
     properties, last_role, result, at = 0, "", "", None
     for passage in request.passages:

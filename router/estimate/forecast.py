@@ -166,7 +166,8 @@ class Forecaster:
             *_, usual_out = _answer(known, *known.usual, bound)
         each, thinking, out = _answer(known, output, thoughts, bound)
         if request.script.endswith(MEDIA):
-            whole_prompt = self._media_tokens(targets, request)
+            learned = [(row, self.learned.input(row.id, request.script, INPUT_SHARE), 1.0) for row in targets]
+            whole_prompt = np.array([size.tokens for size in prompts(request, learned)], dtype=np.float64)
         else:
             whole_prompt = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
         sent = np.minimum(whole_prompt, known.context)
@@ -216,11 +217,6 @@ class Forecaster:
             usual_cost=fixed + usual_out,
             work_out=work_out,
         )
-
-    def _media_tokens(self, targets: Sequence[Target], request: Request) -> Vector:
-        """Tokens of a prompt with pictures, sound or documents."""
-        known = [(target, self.learned.input(target.id, request.script, INPUT_SHARE), 1.0) for target in targets]
-        return np.array([size.tokens for size in prompts(request, known)], dtype=np.float64)
 
     def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its

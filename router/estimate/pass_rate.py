@@ -304,11 +304,9 @@ class PassRateModel:
     def expect_each(self, traits: Vector) -> Vector:
         """[2, n, T]: means and standard deviations, as `expect`, of many requests [n, TRAITS] for all T targets."""
         every = np.arange(len(self._at))
-        failing, rows = self.failing(every), []
-        for row in traits:
-            nodes, own_sd = self._corrected(failing, row, every)
-            p = NODE_WEIGHTS.dot(nodes)
-            rows.append((p, _deviation(p, nodes, own_sd)))
+        failing = self.failing(every)
+        known = [self._corrected(failing, row, every) for row in traits]
+        rows = [(p := NODE_WEIGHTS.dot(nodes), _deviation(p, nodes, own_sd)) for nodes, own_sd in known]
         return np.array(rows).reshape(-1, 2, len(every)).swapaxes(0, 1)
 
     def _corrected(self, failing: Vector, traits: Vector, at: Index) -> tuple[Vector, Vector]:

@@ -6,10 +6,10 @@ from math import inf
 from typing import NamedTuple
 
 import re2
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from router.estimate.caches import MILLE
-from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work, WorkStats
+from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work
 from router.estimate.lengths import CREDIBLE, NO_THOUGHT, THINKING, VISIBLE, LengthLaw
 from router.types.decision import UNCOUNTED, Counts
 from router.types.price import CallScope, Writes
@@ -227,13 +227,13 @@ class UsualOutput(Struct, frozen=True):
     """Output tokens of all such answers."""
     long: int
     """What hardly any answer exceeds."""
-    unsure: int = 0
+    unsure: int
     """The part of a cap that nothing seen says anything of: it is for usual requests, and smaller ones need less."""
-    lowest: int = 0
+    lowest: int
     """Thinking tokens that leave room to think at all, and that the target can be held to …"""
-    bounded: bool = False
+    bounded: bool
     """… and whether it keeps to them, whatever the cap on its output."""
-    worst: int = 0
+    worst: int
     """Tokens of its longest answer past a cap: see `TargetStats.worst`."""
 
 
@@ -264,11 +264,8 @@ def sizes(
         if known.blind:
             tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
         start = min(tight if known.blind else int(known.tight_thinking * margin), whole_thinking)
-        shown, worst, answer = (
-            contract.streamed or not thinks,
-            known.worst,
-            min(most, known.lowest + LEAST_ANSWER, known.long),
-        )
+        worst, answer = known.worst, min(most, known.lowest + LEAST_ANSWER, known.long)
+        shown = contract.streamed or not thinks
         first = max(answer, worst), min(known.lowest, answer) if known.bounded else answer
         holds = first, (max(tight, worst), start), (max(most, worst), whole_thinking)
         rows.append(Size(most, least, tight, start, whole_thinking, shown, known.blind, output, thinking, holds))
@@ -284,36 +281,39 @@ def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work,
 def _usual(
     target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work, template: KnownTemplate
 ) -> UsualOutput:
-    kind, thinking = learned.kind(target.id, rung.effort, task, template), target.model.thinking
-    least, known = lowest(target, learned, task), _lengths(target, rung, kind, learned.ahead(target.id))
-    if not thinking.can_stop and thinking.contract in NUMBERED:
+    kind, ahead, thinking = learned.kind(target.id, rung.effort, task, template), learned.ahead(target.id), rung.thinks
+    contract, thought = target.model.thinking, card(target.model.thinking, rung.effort) if thinking else 0
+    words, prior, least = kind.visible(), SAFE_ANSWER + int(SAFE_THOUGHT * thought), lowest(target, learned, task)
+    if not contract.can_stop and contract.contract in NUMBERED:
         least = max(least, LEAST_THOUGHT)
-    bounded = least == 0 or thinking.contract is Contract.EXACT or not known.blind
-    return structs.replace(known, lowest=least, bounded=bounded, worst=learned.worst(target.id))
-
-
-def _lengths(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | None) -> UsualOutput:
-    """`ahead`: see `TargetStats.ahead`."""
-    thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
-    long = kind.output(LONG, START_ANSWER + thought)
-    words, prior = kind.visible(), SAFE_ANSWER + int(SAFE_THOUGHT * thought)
     safe, sure = (kind.output(SAFE, tokens, tail=True) for tokens in (prior, 0))
     safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
     # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
-    unasked = not rung.effort and target.model.thinking.unasked == "none"
-    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else NO_THOUGHT
+    unasked = not rung.effort and contract.unasked == "none"
+    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if thinking else NO_THOUGHT
     # What little was asked for says how much is thought there: of what needs more, no more than a few times the most.
     most = max(thought, CREDIBLE * kind.thinking(LONG, 0)) if thought else inf
-    most = 0.0 if not rung.thinks else min(most, inf if rung.number is None else rung.number)
-    usual_output = kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90)
-    capped = max(safe, LEAST_CAP + rung.p90)
+    most = 0.0 if not thinking else min(most, inf if rung.number is None else rung.number)
+    start = thoughts = capped = max(safe, LEAST_CAP + rung.p90)
     # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
-    if ahead is None or ahead >= capped or (rung.thinks and not target.model.thinking.streamed):
-        unsure = max(safe - max(sure, LEAST_CAP + rung.p90), 0)
-        return UsualOutput(words, mean, most, capped, capped if rung.thinks else 0, True, usual_output, long, unsure)
-    start = min(_start(kind.output, rung, thought) + ahead, safe)
-    thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
-    return UsualOutput(words, mean, most, start, thoughts, False, usual_output, long)
+    blind = ahead is None or ahead >= capped or (thinking and not contract.streamed)
+    if ahead is not None and not blind:
+        start = min(_start(kind.output, rung, thought) + ahead, safe)
+        thoughts = _start(kind.thinking, rung, thought) + ahead
+    return UsualOutput(
+        visible=words,
+        thought=mean,
+        most_thought=most,
+        tight=start,
+        tight_thinking=thoughts if thinking else 0,
+        blind=blind,
+        mean=kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90),
+        long=kind.output(LONG, START_ANSWER + thought),
+        unsure=max(safe - max(sure, LEAST_CAP + rung.p90), 0) if blind else 0,
+        lowest=least,
+        bounded=least == 0 or contract.contract is Contract.EXACT or not blind,
+        worst=learned.worst(target.id),
+    )
 
 
 def scope(target: Target, request: Request) -> CallScope:
