@@ -102,10 +102,8 @@ def of_ask(asks: AskFeatures, groups: NDArray[np.uint8]) -> ReaderPart:
     counts = row[-GROUPS - len(COUNTS) :]
     np.log1p(counts, out=counts)
     keys = pieces.view(np.uint64)
-    pairs = keys[:-1] * _PIECE
-    pairs += keys[1:]
     of_tools = (keys[: len(keys) * bool(tools)], keys[: len(keys) * bool(asks.around[RESULT])])
-    return ReaderPart(0, row, *_hashed(0, keys, pairs, keys[:FIRST], *of_tools))
+    return ReaderPart(0, row, *_hashed(0, keys, keys[:-1] * _PIECE + keys[1:], keys[:FIRST], *of_tools))
 
 
 def of_text_around(kind: int, text: str) -> ReaderPart:
@@ -214,11 +212,7 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         shares = _shares(values[TASK_OUT:], self.sharpness)
         if stated in TASKS:
             shares = [float(task is stated) for task in TASKS]
-        steps = np.array(traits + shares, np.float32)
-        steps *= STEPS
-        np.rint(steps, out=steps)
-        steps /= STEPS
-        return Reading(steps)
+        return Reading(np.rint(np.array(traits + shares, np.float32) * np.float32(STEPS)) / np.float32(STEPS))
 
 
 def _shares(values: list[float], sharpness: float) -> list[float]:

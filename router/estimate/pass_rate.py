@@ -390,10 +390,7 @@ class PassRateModel:
 
 def _prior(failing: Vector, traits: Vector) -> Vector:
     """[3, n] before anything was observed, by traits alone, so that an outcome can be learned from later."""
-    odds = failing.dot(traits)
-    np.exp(odds, out=odds)
-    odds += 1.0
-    return np.asarray(1.0 / odds).reshape(len(NODES), -1)
+    return np.asarray(1 / (np.exp(failing.dot(traits)) + 1.0)).reshape(len(NODES), -1)
 
 
 def _ability_for(rate: float) -> float:
