@@ -47,6 +47,7 @@ from router.types.target import Queue, QueueReader, Queues, Secret, Target
 
 _CHANCES = 1 << 62
 _ID = attrgetter("id")
+_UNCAPPED: tuple[Account, ...] = ()
 
 
 class RecentHealth(Protocol):
@@ -146,8 +147,7 @@ def choose(
     prefix = _prefix(request, caller, seen.template) if long else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
-    demands, accounts, thinking = guard.demands(seen.classes), rules.accounts, None
-    caps: tuple[Account, ...] = ()
+    demands, accounts, caps, thinking = guard.demands(seen.classes), rules.accounts, _UNCAPPED, None
     stakes, name = first_stated(own, demands.stakes, route.stakes), internal or route.name
     if own is not NO_STAKES or stakes.max_nano is not None or demands.thinking_cap is not None or accounts.capping:
         caps, thinking = accounts.caps(

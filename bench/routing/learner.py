@@ -108,7 +108,7 @@ class Learner:
             cached=none,
             usual_p=self.rates.usual(self._every),
             usual_cost=self._cost(usual) * NANO_PER_USD,
-            work_out=lambda: ForecastRanges(expected.sd(), cost, cost, none, none, none),
+            ranges=lambda: ForecastRanges(expected.sd(), cost, cost, none, none, none),
         )
 
     def choose(self, seen: Classification, observed: Flags) -> int:

@@ -107,7 +107,7 @@ def timely(situation: DecisionInput) -> Vector:
     chance, forecast, deadline = np.ones(len(situation.targets)), situation.forecast, situation.stakes.deadline_ms
     if deadline is None:
         return chance
-    total_ms, slow_ms = forecast.ranges.total_ms, forecast.ranges.total_p90_ms
+    *_, total_ms, slow_ms = forecast.ranges()
     for at, target in enumerate(situation.targets):
         if target.id in situation.queues:
             spread = (slow_ms[at] - total_ms[at]) / Z90
@@ -219,11 +219,11 @@ def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:
     if 0 < np.count_nonzero(hopeless) < len(out):
         out[hopeless] = BELOW_FLOOR
     if stakes.min_pass_rate is not None:
-        out[~(forecast.p - caution * forecast.ranges.p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
+        out[~(forecast.p - caution * forecast.ranges().p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
     if stakes.max_nano is not None:
         out[~(forecast.cost <= stakes.max_nano)] = OVER_COST
     if stakes.deadline_ms is not None:
-        out[~(forecast.ranges.total_p90_ms <= stakes.deadline_ms)] = TOO_SLOW
+        out[~(forecast.ranges().total_p90_ms <= stakes.deadline_ms)] = TOO_SLOW
     if situation.unpaid is not None:
         out[situation.unpaid] = UNPAID
     if not isfinite(forecast.p.dot(forecast.cost) + forecast.usual_p.dot(forecast.usual_cost)):
@@ -236,7 +236,7 @@ def weighed(
     situation: DecisionInput, expected_loss: ExpectedLoss, why: Callable[[ExpectedLoss], list[Why]]
 ) -> tuple[Weighed, ...]:
     """What is kept of all this, in the order of the targets."""
-    forecast, (sd, low, high, first_ms, total_ms, _) = situation.forecast, situation.forecast.ranges
+    forecast, (sd, low, high, first_ms, total_ms, _) = situation.forecast, situation.forecast.ranges()
     whole = forecast.cost, low, high, first_ms, total_ms, expected_loss.value
     numbers = np.array((forecast.p, sd, *whole, forecast.cached))
     if not _finite(numbers):  # what is none, or has no end, can't be kept
@@ -278,7 +278,7 @@ def _among(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
     among = np.equal(out, least)
     if least in (IN, UNPAID, UNKNOWN):
         return among
-    dear, slow = forecast.cost, forecast.ranges.total_p90_ms
+    dear, slow = forecast.cost, forecast.ranges().total_p90_ms
     waits = np.array([situation.queues.get(target.id, _NONE).wait_ms for target in situation.targets])
     far = {QUEUED: waits, BELOW_FLOOR: -forecast.p, OVER_COST: dear, TOO_SLOW: slow}[least]
     nearest: Flags = np.arange(len(out)) == np.where(among, far, np.inf).argmin()
@@ -341,7 +341,7 @@ def ranked(situation: DecisionInput, caution: float, options: Sequence[PairOptio
     pass rates are `caution` standard deviations lower, or alone is within limits; else single targets by value."""
     forecast, stakes, tactic = situation.forecast, situation.stakes, None
     single = expected_loss(situation, excluded(situation, caution), caution)
-    low = np.minimum(np.maximum(forecast.p - caution * forecast.ranges.p_sd, 0.0), 1.0)
+    low = np.minimum(np.maximum(forecast.p - caution * forecast.ranges().p_sd, 0.0), 1.0)
     bounds = single.value[single.best], price(forecast.cost, low, stakes)[single.best]
     order, why, least = by_value(single, single.best), partial(reasons, chosen=single.best), np.inf
     for option in options:
@@ -368,7 +368,7 @@ def _allowed(situation: DecisionInput, single: ExpectedLoss, samples: int, low_p
     fine: Flags = known[:, None] & known & ~np.eye(len(known), dtype=bool)
     if stakes.min_pass_rate is not None:
         fine &= low_p >= stakes.min_pass_rate
-    for limit, each in (stakes.max_nano, forecast.cost), (stakes.deadline_ms, forecast.ranges.total_p90_ms):
+    for limit, each in (stakes.max_nano, forecast.cost), (stakes.deadline_ms, forecast.ranges().total_p90_ms):
         if limit is not None:
             fine &= np.add.outer(samples * each, each) <= limit
     return fine

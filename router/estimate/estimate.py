@@ -108,36 +108,33 @@ def estimates(
     cap, read = per_choice(request, None), USUAL_READ if reading is None else reading.tokens
     work, widened = learned.known(template, read.stated), bool(learned.margins or learned.billed)
     made = [fitted or AS_ASKED for fitted in fits] if fits else [AS_ASKED] * len(targets)
-    efforts, asks, inputs, kind, script = [], [], [], task or UNREAD, request.script
+    asks, inputs, kind, script = [], [], task or UNREAD, request.script
     for target, fitted in zip(targets, made, strict=True):
-        asked, thinking = fitted.effort or target.effort or request.effort or "", fitted.thinking_budget or cap
-        key, of = (target.model.thinking, asked, kind, work, thinking, script), target.id
-        rung, expected, size = learned.recall(of, key, _outlook, target, learned, asked, kind, work, thinking, script)
-        margin = learned.margin(of) if widened else 1.0
-        efforts.append(rung.effort)
+        key = fitted.effort or target.effort or request.effort or "", kind, work, fitted.thinking_budget or cap, script
+        rung, expected, size = learned.recall(target.id, (target.model.thinking, *key), _outlook, target, learned, *key)
+        margin = learned.margin(target.id) if widened else 1.0
         asks.append((target, rung, expected, margin, fitted.max_output))
         inputs.append((target, size, margin))
     figures_of = sizes(request, asks, read, foretold=bool(forecast) and None not in forecast)
     sent_of, estimated = prompts(request, inputs, counts), []
-    rows = zip(targets, made, efforts, figures_of, sent_of, forecast or [None] * len(targets), strict=True)
-    for target, fitted, effort, figures, (rough, tokens_in, bound), known in rows:
+    rows = zip(asks, made, figures_of, sent_of, forecast or [None] * len(targets), strict=True)
+    for (target, rung, *_), fitted, figures, (rough, tokens_in, bound), known in rows:
         known = known or _expected(target, request, tokens_in, cached.get(target.id, 0.0), figures, at_ms)
         least, tight, whole = bill(target, request, bound, at_ms).amounts(*figures.holds) if holds else _NO_HOLDS
-        cost, output, thoughts = known
         estimated.append(
             Estimate(
                 input_tokens=tokens_in,
                 input_bound=bound,
                 input_rough=rough,
-                output_tokens=output,
-                thinking_tokens=thoughts,
+                output_tokens=known[1],
+                thinking_tokens=known[2],
                 max_output=figures.most,
-                cost=cost,
+                cost=known[0],
                 hold=whole.usd,
                 least=least,
                 tight=tight,
                 whole=whole,
-                effort=effort,
+                effort=rung.effort,
                 thinking_budget=fitted.thinking_budget,
                 cap=fitted.max_output,
                 lowered=fitted.lowered,

@@ -1,6 +1,7 @@
 """All targets of a route at once: what an answer of each would cost, how long it takes, how likely it is right."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import exp, log
 from operator import attrgetter
 from typing import NamedTuple
@@ -187,22 +188,7 @@ class Forecaster:
         if np.count_nonzero(CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)) < len(each):
             whole = self._whole(known, request, output, thoughts, whole_prompt)
             p, nodes, own_sd, usual_p = map(whole.__mul__, (p, nodes, own_sd, usual_p))
-
-        def work_out() -> ForecastRanges:
-            room, written, p_sd = bound / np.maximum(each, _LEAST), each * known.each_ms, sd()
-            total_ms = known.first_ms + written
-            slow_ms = known.first_ms + written * np.minimum(known.slow, room * known.slow_each)
-            dear = fixed + out * np.minimum(known.high, room)
-            ranges = ForecastRanges(
-                p_sd if whole is None else whole * p_sd,
-                fixed + out * known.low,
-                dear,
-                known.first_ms,
-                total_ms,
-                slow_ms,
-            )
-            return delayed(ranges, targets, queues) if queues else ranges
-
+        ranges = partial(_ranges, known, sd, whole, fixed, out, each, bound, targets, queues)
         return Forecast(
             p=p,
             p_nodes=nodes,
@@ -215,7 +201,7 @@ class Forecaster:
             cached=read_tokens,
             usual_p=usual_p,
             usual_cost=fixed + usual_out,
-            work_out=work_out,
+            ranges=ranges,
         )
 
     def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
@@ -315,15 +301,30 @@ class Forecaster:
         return (*into, fee, out, (reasoning - rates.output) * scale)
 
 
-def delayed(ranges: ForecastRanges, targets: Sequence[Target], queues: Queues) -> ForecastRanges:
-    """With the time that a request waits at each target. A queue of n takes about so long as n draws of an exponential
+def _ranges(
+    known: _KnownWork,
+    sd: Callable[[], Vector],
+    whole: Vector | None,
+    fixed: Vector,
+    out: Vector,
+    each: Vector,
+    bound: Vector,
+    targets: Sequence[Target],
+    queues: Queues,
+) -> ForecastRanges:
+    """Times have what a request waits at each target. A queue of n takes about so long as n draws of an exponential
     distribution: its deviation is its mean ÷ √n."""
-    queue_of = [queues.get(target.id, _EMPTY) for target in targets]
-    wait_ms = np.array([queue.wait_ms for queue in queue_of], dtype=np.float64)
-    ahead = np.array([queue.waiting + 1 for queue in queue_of], dtype=np.float64)
-    total_ms = ranges.total_ms + wait_ms
-    slow = np.hypot(ranges.total_p90_ms - ranges.total_ms, Z90 * wait_ms / np.sqrt(ahead))
-    return ranges._replace(first_ms=ranges.first_ms + wait_ms, total_ms=total_ms, total_p90_ms=total_ms + slow)
+    room, written, first_ms, p_sd = bound / np.maximum(each, _LEAST), each * known.each_ms, known.first_ms, sd()
+    total_ms, slow_ms = first_ms + written, first_ms + written * np.minimum(known.slow, room * known.slow_each)
+    if queues:
+        queue_of = [queues.get(target.id, _EMPTY) for target in targets]
+        wait_ms = np.array([queue.wait_ms for queue in queue_of], dtype=np.float64)
+        ahead = np.array([queue.waiting + 1 for queue in queue_of], dtype=np.float64)
+        slow = np.hypot(slow_ms - total_ms, Z90 * wait_ms / np.sqrt(ahead))
+        first_ms, total_ms = first_ms + wait_ms, total_ms + wait_ms
+        slow_ms = total_ms + slow
+    p_sd, dear = p_sd if whole is None else whole * p_sd, fixed + out * np.minimum(known.high, room)
+    return ForecastRanges(p_sd, fixed + out * known.low, dear, first_ms, total_ms, slow_ms)
 
 
 def _tokens(known: _KnownWork, read: TokensRead) -> tuple[Vector, Vector]:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -386,7 +386,7 @@ class ForecastRanges(NamedTuple):
     total_p90_ms: Vector
 
 
-class Forecast(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     """One number per target in each array, in the order in which the targets were given."""
 
     p: Vector
@@ -409,11 +409,8 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     usual_p: Vector
     """The pass rate over all of its traffic: what a fixed choice would go by."""
     usual_cost: Vector
-    work_out: Callable[[], ForecastRanges]
-
-    @cached_property
-    def ranges(self) -> ForecastRanges:
-        return self.work_out()
+    ranges: Callable[[], ForecastRanges]
+    """Worked out for whoever reads them."""
 
 
 # An answer on its way to the client.

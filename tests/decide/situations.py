@@ -32,14 +32,8 @@ def situation(
     """Targets a, b, c …; costs in USD. Also `usual_p`, `usual_cost`, `first_ms`, `total_ms`, `p90_ms`."""
     count = len(p)
     nano, total = _of(cost, count) * NANO_PER_USD, _of(more.pop("total_ms", 1_000.0), count)
-    ranges = ForecastRanges(
-        p_sd=_of(sd, count),
-        cost_p10=nano / 2,
-        cost_p90=nano * more.pop("cost_spread", 2.0),
-        first_ms=_of(more.pop("first_ms", 300.0), count),
-        total_ms=total,
-        total_p90_ms=_of(more.pop("p90_ms", total * 2), count),
-    )
+    times = _of(more.pop("first_ms", 300.0), count), total, _of(more.pop("p90_ms", total * 2), count)
+    ranges = ForecastRanges(_of(sd, count), nano / 2, nano * more.pop("cost_spread", 2.0), *times)
     forecast = Forecast(
         p=_of(p, count),
         p_nodes=np.tile(_of(p, count), (3, 1)),
@@ -51,7 +45,7 @@ def situation(
         cached=_of(0.0, count),
         usual_p=_of(more.pop("usual_p", p), count),
         usual_cost=_of(more.pop("usual_cost", cost), count) * NANO_PER_USD,
-        work_out=lambda: ranges,
+        ranges=lambda: ranges,
     )
     plain = Classification(data_class="internal", difficulty=0.5, task=task)
     known: dict[str, Any] = {"stakes": stakes(1.0), "draw": 0.5, "classification": plain}
