@@ -47,17 +47,15 @@ from router.types.target import Queue, QueueReader, Queues, Secret, Target
 
 _CHANCES = 1 << 62
 _ID = attrgetter("id")
+_UNCAPPED: tuple[Account, ...] = ()
 
 
 class RecentHealth(Protocol):
     """What recent attempts say about targets."""
 
-    def open_circuits(self, *targets: str, alone: bool = False) -> Mapping[str, float]:
-        """Those that rest, and seconds until they may be asked again; `alone`: by a request without another target."""
-        ...
-
-    def degraded(self, *targets: str) -> frozenset[str]:
-        """Those that others are asked before."""
+    def unwell(self, *targets: str, alone: bool = False) -> tuple[Mapping[str, float], frozenset[str]]:
+        """Those that rest, and seconds until they may be asked again, and those that others are asked before; `alone`:
+        by a request without another target."""
         ...
 
 
@@ -149,7 +147,7 @@ def choose(
     prefix = _prefix(request, caller, seen.template) if long else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
-    demands, accounts, caps, thinking = guard.demands(seen.classes), rules.accounts, tuple[Account, ...](), None
+    demands, accounts, caps, thinking = guard.demands(seen.classes), rules.accounts, _UNCAPPED, None
     stakes, name = first_stated(own, demands.stakes, route.stakes), internal or route.name
     if own is not NO_STAKES or stakes.max_nano is not None or demands.thinking_cap is not None or accounts.capping:
         caps, thinking = accounts.caps(
@@ -195,9 +193,9 @@ def _plan(
     """By the route's strategy. Where it goes by forecasts, only targets that will be asked are estimated. `name`: of
     the route; `limit`, `thinking`: what it may cost and think."""
     request, seen, now, learned = gate.request, gate.classification, gate.now_ms, forecaster.learned
-    about = partial(estimates, request=request, learned=learned, at_ms=now, holds=live, cached=cached)
     task, afford = None if seen.unread else seen.task, None
-    steps = partial(about, counts=gate.counts, task=task, template=seen.template, reading=seen.reading)
+    steps = partial(estimates, request=request, learned=learned, task=task, reading=seen.reading, at_ms=now)
+    steps = partial(steps, holds=live, template=seen.template, cached=cached, counts=gate.counts)
     if limit is not ANY_AMOUNT or thinking is not None:
         as_asked = partial(steps, holds=True)
         afford = partial(
@@ -234,9 +232,7 @@ def _state(
     targets: Sequence[Target], health: RecentHealth, asks: QueueReader | None, learned: TargetStats
 ) -> tuple[Mapping[str, float], Queues]:
     """Which targets rest, and for how many seconds more; and the queues at their engines."""
-    names = list(map(_ID, targets))
-    alone, queues = len(names) == 1, dict[str, Queue]()
-    degraded = frozenset[str]() if alone else health.degraded(*names)
+    (resting, degraded), queues = health.unwell(*map(_ID, targets), alone=len(targets) == 1), {}
     for target in targets if asks is not None or degraded else ():
         queue = None
         if asks is not None and target.engine is not None:
@@ -246,7 +242,7 @@ def _state(
             queue = structs.replace(queue or Queue(), degraded=True)
         if queue is not None:
             queues[target.id] = queue
-    return health.open_circuits(*names, alone=alone), queues
+    return resting, queues
 
 
 def _prefix(request: Request, caller: Caller, template: str) -> CachePrefix:

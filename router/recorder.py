@@ -151,17 +151,12 @@ def _samples(decision: Decision, attempts: Sequence[Attempt]) -> Iterator[Attemp
     seen, efforts = decision.classification, {step.target.id: step.estimate.effort for step in decision.plan.steps}
     read = USUAL_READ if seen.reading is None else seen.reading.tokens
     for attempt in attempts:
-        usage = attempt.usage
-        if (
-            usage is None
-            or usage.source is not CountSource.REPORTED
-            or usage.violations
-            or attempt.target.id not in efforts
-        ):
+        usage, effort = attempt.usage, efforts.get(attempt.target.id)
+        if usage is None or effort is None or usage.source is not CountSource.REPORTED or usage.violations:
             continue
         yield AttemptSample(
             target=attempt.target.id,
-            effort=efforts[attempt.target.id],
+            effort=effort,
             task=seen.task,
             template=seen.template,
             read=read,

@@ -13,7 +13,7 @@ from router.estimate import estimator
 from router.estimate.pass_rate import LEARNED, PassRateModel
 from router.estimate.posterior import Posterior, noise
 from router.types.attempt import Outcome
-from router.types.decision import Forecast, Objective
+from router.types.decision import Forecast, ForecastRanges, Objective
 from router.types.price import NANO_PER_USD, Price
 from router.types.request import SHARE, TASKS, UNFAMILIARITY, Classification
 from router.types.target import Model, Provider, Target, Wire
@@ -99,21 +99,16 @@ class Learner:
         usual = self._traits / max(1, self._seen)
         return Forecast(
             p=expected.p,
-            p_sd=expected.sd,
             p_nodes=expected.nodes,
             p_own_sd=expected.own_sd,
             outcomes=expected.outcomes,
             cost=cost,
-            cost_p10=cost,
-            cost_p90=cost,
             output=none,
             thinking=none,
-            first_ms=none,
-            total_ms=none,
-            total_p90_ms=none,
             cached=none,
             usual_p=self.rates.usual(self._every),
             usual_cost=self._cost(usual) * NANO_PER_USD,
+            ranges=lambda: ForecastRanges(expected.sd(), cost, cost, none, none, none),
         )
 
     def choose(self, seen: Classification, observed: Flags) -> int:

@@ -7,7 +7,7 @@ read for what is asked, and of all else how much of it there is.
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -156,14 +156,16 @@ def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
 def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], int, str, str, list[str]]:
     """The user's messages, the assistant's, the system prompt's parts, names and values of the answer's schema, how
     many names, whose the last message is, the last result of a tool, and of each tool its name and what it does."""
-    users, answers, system, fields = [list[str]() for _ in range(4)]
-    tools, properties, last_role, result, at = defaultdict[int, str](str), 0, "", "", None
+    users, answers, system, fields = [], [], [], []
+    tools: dict[int, str] = {}
+    properties, last_role, result, at = 0, "", "", None
     for passage in request.passages:
         path, text, role = passage.path, passage.text, passage.role
         place = path[1] if len(path) > 1 else 0
         if path and path[0] in _OFFERED:
             if len(path) <= 4 and isinstance(place, int):  # deeper ones describe its parameters
-                tools[place] += f" {text[: _figures.answer]}" if path[-1] in _NAMING and text != path[-1] else ""
+                more = f" {text[: _figures.answer]}" if path[-1] in _NAMING and text != path[-1] else ""
+                tools[place] = tools.get(place, "") + more
             continue
         if path and (path[-1] in _ADDRESSES or (role == "user" and path[-1] == "name")):
             continue
@@ -250,11 +252,13 @@ def _prose(text: str, cut: int) -> str:
     for run, letter in _RUNS:
         shapes = shapes.replace(run, letter)
     begins = [shape[: _figures.alike_to] for shape in shapes.split(b"\n")]
-    counts = Counter(begins).items()
-    alike = {shape for shape, count in counts if count >= _figures.alike and shape.translate(None, b"a '\".!?-")}
+    counts = Counter([shape for shape in begins if shape.translate(None, b"a '\".!?-")])
+    alike = {shape for shape, count in counts.items() if count >= _figures.alike}
+    if not alike:
+        return text
     material = [shape in alike for shape in begins]
     material[cut] |= material[1 if cut == 0 else -2]
-    return "\n".join(line for line, drop in zip(text.split("\n"), material, strict=True) if not drop)
+    return "\n".join([line for line, drop in zip(text.split("\n"), material, strict=True) if not drop])
 
 
 _SHAPE = bytes(97 if byte > 127 or chr(byte).isalpha() else 48 if chr(byte).isdigit() else byte for byte in range(256))
@@ -466,12 +470,15 @@ class CueWords(dict[str, int]):
             self[word] = kinds
         return kinds
 
-    def bits(self, kinds: int) -> NDArray[np.uint8]:
-        """[len(names)]: 1 for each kind of words that is there."""
-        return np.unpackbits(np.frombuffer(kinds.to_bytes(8, "little"), np.uint8), bitorder="little")[: len(self.names)]
-
 
 _marks = re.compile(r"[\W_]").finditer
 _LETTERS = "\u2e7f"
 """Scripts beyond it have no spaces between words."""
 cues = cache(CueWords)
+
+
+@lru_cache(1_024)
+def bits(kinds: int) -> NDArray[np.uint8]:
+    """[len(cues().names)]: 1 for each kind of words that is there."""
+    every = np.unpackbits(np.frombuffer(kinds.to_bytes(8, "little"), np.uint8), bitorder="little")
+    return every[: len(cues().names)]

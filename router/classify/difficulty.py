@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import AROUND, COUNTS, NUMBERS, RESULT, SYSTEM, AskFeatures, asked, cues
+from router.classify.asked import AROUND, COUNTS, NUMBERS, RESULT, SYSTEM, AskFeatures, asked, bits, cues
 from router.classify.embedding import DIMENSIONS, Single
 from router.classify.views import strings
 from router.errors import DataError
@@ -98,7 +98,7 @@ def of_ask(asks: AskFeatures, groups: NDArray[np.uint8]) -> ReaderPart:
             vectors = _tools.put(key, np.stack([embed(tool.replace("_", " "))[0] for tool in tools]))
         fits = float((vectors @ vector).max())
     in_groups = np.bincount(groups.take(pieces), minlength=GROUPS)
-    row = np.concatenate((vector, cues().bits(asks.kinds), (fits,), asks.numbers, in_groups), dtype=np.float32)
+    row = np.concatenate((vector, bits(asks.kinds), (fits,), asks.numbers, in_groups), dtype=np.float32)
     counts = row[-GROUPS - len(COUNTS) :]
     np.log1p(counts, out=counts)
     keys = pieces.view(np.uint64)
@@ -109,7 +109,7 @@ def of_ask(asks: AskFeatures, groups: NDArray[np.uint8]) -> ReaderPart:
 def of_text_around(kind: int, text: str) -> ReaderPart:
     """`kind`: its place in `AskFeatures.around`."""
     vector, pieces = embedding.load().embed(text)
-    row = np.concatenate((vector, cues().bits(cues().of(text.lower())), (log(len(text)),)), dtype=np.float32)
+    row = np.concatenate((vector, bits(cues().of(text.lower())), (log(len(text)),)), dtype=np.float32)
     # Pieces of an application's instructions tell nothing of another's.
     keys = pieces.view(np.uint64)[: 0 if kind == SYSTEM else None]
     return ReaderPart(sum(sizes()[: kind + 1]), row, *_hashed(KINDS + kind, keys))
@@ -156,8 +156,8 @@ class DifficultyReader(Struct, frozen=True, eq=False):
 
     def place(self, part: ReaderPart) -> Single:
         """[K + OUTPUTS]: what a part adds to a request's directions and outputs."""
-        place: Single = part.row @ self.projection[part.start : part.start + len(part.row)]
-        place[-OUTPUTS:] += part.shares @ self.grams.take(part.buckets, axis=0)
+        place: Single = part.row.dot(self.projection[part.start : part.start + len(part.row)])
+        place[-OUTPUTS:] += part.shares.dot(self.grams.take(part.buckets, axis=0))
         return place
 
     def outputs(self, place: Single, system: Single | None = None) -> tuple[Single, float]:
@@ -165,10 +165,10 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         It tells what the task is and how long the answer gets; it hardly makes that harder, and needs no thinking."""
         place = place + self.start
         near = place[:-OUTPUTS]
-        kernel = self.points @ near
-        kernel -= self.sizes + near @ near
+        kernel = self.points.dot(near)
+        kernel -= self.sizes + near.dot(near)
         np.exp(kernel, out=kernel)
-        values, nearest = np.add(place[-OUTPUTS:], kernel @ self.weights), float(kernel[kernel.argmax()])
+        values, nearest = place[-OUTPUTS:] + kernel.dot(self.weights), float(kernel[kernel.argmax()])
         if system is not None:
             alone, (values, _) = values, self.outputs(place - self.start + system)
             tier = alone[TIER_OUT]
@@ -179,7 +179,7 @@ class DifficultyReader(Struct, frozen=True, eq=False):
     def places(self, asks: AskFeatures) -> tuple[Single, Single | None]:
         """Of all but the system prompt, and of that. Texts around what is asked are often those of the request before:
         what they add is remembered."""
-        around = dict[int, Single]()
+        around = {}
         for kind, text in enumerate(asks.around):
             if text:
                 key = hash((self.version, kind, text))

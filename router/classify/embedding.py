@@ -27,6 +27,8 @@ _STEPS = 16.0
 _ROWS = 1_000
 """Rows that are read at a time, so that no second table is ever in memory."""
 Single = NDArray[np.float32]
+_ONES = np.ones(4_096, np.float32)
+"""For as many pieces as most texts have."""
 _DIGITS = b"0123456789"
 _ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -81,8 +83,10 @@ class StaticEmbedding:
         """The mean `float32 [256]`, of length one unless there is no word; and the numbers of the pieces."""
         pieces = np.frombuffer(self.words.split(zeroed(text)), ">u2").astype(np.intp)
         rows = self.vectors.take(pieces, axis=0).astype(np.float32)
-        total: Single = np.ones(len(rows), np.float32) @ rows
-        return total / np.float32(max(sqrt(total @ total), 1.0)), pieces
+        ones = _ONES[: len(rows)] if len(rows) <= len(_ONES) else np.ones(len(rows), np.float32)
+        total: Single = ones.dot(rows)
+        total /= max(sqrt(total.dot(total)), 1.0)
+        return total, pieces
 
 
 load = cache(StaticEmbedding)

@@ -334,7 +334,7 @@ def sift(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tup
     clear, room = _clear(targets, gate)
     if request.prompt_bytes // 8 <= room and not (counts or unavailable):
         return tuple(targets), ()
-    eligible, dropped = list[Target](), list[Dropped]()
+    eligible, dropped = [], []
     for target in targets:
         # Only what no text but long blanks could fit is dropped unless it is counted: see `_unsuited`.
         fits = not counts and request.prompt_bytes // 8 <= target.model.context

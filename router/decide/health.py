@@ -134,28 +134,22 @@ class Health:
         circuit = self._circuits.get(target)
         return circuit is not None and circuit.limited and circuit.resting_until > self._clock()
 
-    def open_circuits(self, *targets: str, alone: bool = False) -> dict[str, float]:
-        """Those of the targets that rest, and for how many seconds more; `alone`: see `resting`."""
-        rests = dict[str, float]()
+    def unwell(self, *targets: str, alone: bool = False) -> tuple[dict[str, float], frozenset[str]]:
+        """Those of the targets that rest, and for how many seconds more (`alone`: see `resting`); and those that the
+        next request should ask after others, if it has any.
+
+        The latter follow the share of a target: of ten requests three ask it first at a success rate of 0.3.
+        """
+        rests, degraded = {}, []
         for name in targets:
             circuit = self._circuits.get(name)
             if name in self._suspended or (circuit is not None and circuit.resting_until):
                 seconds = self.resting(name, alone=alone)
                 if seconds > 0:
                     rests[name] = seconds
-        return rests
-
-    def degraded(self, *targets: str) -> frozenset[str]:
-        """Those of the targets that the next request should ask after others, if it has any.
-
-        The answer follows the share of a target: of ten requests three ask it first at a success rate of 0.3.
-        """
-        degraded = set[str]()
-        for name in targets:
-            circuit = self._circuits.get(name)
-            if circuit is not None and (share := circuit.share) < 1 and not circuit.is_of(share):
-                degraded.add(name)
-        return frozenset(degraded)
+            if not alone and circuit is not None and (share := circuit.share) < 1 and not circuit.is_of(share):
+                degraded.append(name)
+        return rests, frozenset(degraded)
 
     def admit(self, target: str, *, last: bool = False) -> bool:
         """Claims the right to ask `target`; after an outage only one caller at a time gets it, until one succeeds.

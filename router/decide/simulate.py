@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from router.decide.weigh import Z90, DecisionInput, queued
 from router.decide.worth import both_pass
-from router.types.decision import Vector
+from router.types.decision import ForecastRanges, Vector
 
 MOST_TARGETS = 5
 """Of which pairs are made: the ones likeliest to be right within the limits on their own."""
@@ -69,7 +69,8 @@ def candidate_plans(situation: DecisionInput) -> list[SimulatedPlan]:
     alone = [SimulatedPlan(at) for at in open_to]
     pairs = [pair for pair in permutations(_few(situation), 2) if open_to.issuperset(pair)]
     checked = [SimulatedPlan(*pair) for pair in pairs] if situation.verified else []
-    hedges = [SimulatedPlan(*pair, late) for pair in pairs if (late := _patience(situation, *pair)) > 0]
+    ranges = situation.forecast.ranges()
+    hedges = [SimulatedPlan(*pair, late) for pair in pairs if (late := _patience(situation, ranges, *pair)) > 0]
     return alone + checked + hedges
 
 
@@ -78,9 +79,10 @@ def simulate(
 ) -> Simulation:
     """The same draws for every course: what differs between two courses is hardly chance."""
     # A target with a figure that is no number is never right, and never done.
-    forecast, names = situation.forecast, ("cost", "cost_p90", "first_ms", "total_ms", "total_p90_ms")
-    worst = {name: np.nan_to_num(getattr(forecast, name), nan=_ENDLESS, posinf=_ENDLESS) for name in names}
-    forecast = structs.replace(forecast, p=np.nan_to_num(forecast.p), **worst)
+    forecast = situation.forecast
+    cost, *worst = (np.nan_to_num(part, nan=_ENDLESS, posinf=_ENDLESS) for part in (forecast.cost, *forecast.ranges()))
+    ranges = ForecastRanges(*worst)
+    forecast = structs.replace(forecast, p=np.nan_to_num(forecast.p), cost=cost, ranges=lambda: ranges)
     situation = structs.replace(situation, forecast=forecast)
     drawn, first = _draw(situation, draws), np.array([course.first for course in possible])
     p = situation.forecast.p
@@ -113,35 +115,35 @@ def _few(situation: DecisionInput) -> list[int]:
     forecast, stakes = situation.forecast, situation.stakes
     bad = np.nan_to_num(-forecast.p, nan=np.inf)
     if stakes.deadline_ms is not None:
-        bad = bad + (forecast.total_ms > stakes.deadline_ms)
+        bad = bad + (forecast.ranges().total_ms > stakes.deadline_ms)
     if stakes.max_nano is not None:
         bad = bad + (forecast.cost > stakes.max_nano)
     few: list[int] = bad.argsort(kind="stable")[:MOST_TARGETS].tolist()
     return few
 
 
-def _patience(situation: DecisionInput, first: int, second: int) -> int:
+def _patience(situation: DecisionInput, ranges: ForecastRanges, first: int, second: int) -> int:
     """When a rival is started: where the first byte is twice as late as usual, but while the rival can still make it.
 
     An answer that is no stream shows nothing until it is there. 0: no hedge.
     """
-    forecast, deadline = situation.forecast, situation.stakes.deadline_ms
+    deadline = situation.stakes.deadline_ms
     if deadline is None:
         return 0
-    last = deadline - forecast.total_p90_ms[second]
-    late = min(2 * forecast.first_ms[first], last) if situation.stream else last
+    last = deadline - ranges.total_p90_ms[second]
+    late = min(2 * ranges.first_ms[first], last) if situation.stream else last
     return int(late) if late > 0 else 0
 
 
 def _draw(situation: DecisionInput, draws: int) -> _Draws:
     """What is not known of a pass rate makes one answer no less likely to be right: its mean is all that counts."""
-    forecast = situation.forecast
+    forecast, ranges = situation.forecast, situation.forecast.ranges()
     chance = np.random.Generator(np.random.PCG64(int(situation.draw * _SEEDS)))
     # Every target has the same quantiles, in an order of its own: alone, none is ahead of another by chance.
     normal = chance.permuted(np.tile(_quantiles(draws), (2 * len(situation.targets), 1)), axis=1)
-    cost = _lognormal(normal[::2], forecast.cost, forecast.cost_p90)
-    time = _lognormal(normal[1::2], forecast.total_ms, forecast.total_p90_ms)
-    begun = time * (forecast.first_ms / np.maximum(forecast.total_ms, _TINY))[:, None] if situation.stream else time
+    cost = _lognormal(normal[::2], forecast.cost, ranges.cost_p90)
+    time = _lognormal(normal[1::2], ranges.total_ms, ranges.total_p90_ms)
+    begun = time * (ranges.first_ms / np.maximum(ranges.total_ms, _TINY))[:, None] if situation.stream else time
     return _Draws(cost, time, begun)
 
 
@@ -199,14 +201,14 @@ def _with_rest(situation: DecisionInput, now: Vector, cost: Vector, time: Vector
     """Of the calls to come so many are answered as money and time are left for, by whichever simple habit is best."""
     if not rest.calls:
         return now
-    forecast = situation.forecast
+    forecast, total_ms = situation.forecast, situation.forecast.ranges().total_ms
     balanced = forecast.cost / max(forecast.cost.mean(), _TINY) - forecast.p
-    habits = {int(key.argmin()) for key in (forecast.cost, forecast.total_ms, -forecast.p, balanced)}
+    habits = {int(key.argmin()) for key in (forecast.cost, total_ms, -forecast.p, balanced)}
     funds, left = rest.session_funds - cost, rest.session_time - time
     later = np.zeros(now.shape)
     for at in sorted(habits):
         paid = funds / max(rest.calls * forecast.cost[at], _TINY)
-        timely = left / max(rest.calls * forecast.total_ms[at], _TINY)
+        timely = left / max(rest.calls * total_ms[at], _TINY)
         later = np.maximum(later, forecast.p[at] * np.minimum(1.0, np.minimum(paid, timely)))
     whole: Vector = (now + rest.calls * later) / (1 + rest.calls)
     return whole

@@ -106,10 +106,11 @@ def timely(situation: DecisionInput) -> Vector:
     chance, forecast, deadline = np.ones(len(situation.targets)), situation.forecast, situation.stakes.deadline_ms
     if deadline is None:
         return chance
+    *_, total_ms, slow_ms = forecast.ranges()
     for at, target in enumerate(situation.targets):
         if target.id in situation.queues:
-            spread = (forecast.total_p90_ms[at] - forecast.total_ms[at]) / Z90
-            chance[at] = (1 + erf(((deadline - forecast.total_ms[at]) / max(spread, _TINY)) / sqrt(2))) / 2
+            spread = (slow_ms[at] - total_ms[at]) / Z90
+            chance[at] = (1 + erf(((deadline - total_ms[at]) / max(spread, _TINY)) / sqrt(2))) / 2
     return chance
 
 
@@ -180,15 +181,16 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
     """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and better:
     so raising the price of a failure never leads to one that is dearer and worse."""
     forecast, stakes = situation.forecast, situation.stakes
-    late = timely(situation) if situation.queues else 1.0
-    p, cost = forecast.p * late, forecast.cost
+    p, nodes, cost = forecast.p, forecast.p_nodes, forecast.cost
+    if situation.queues:
+        p, nodes = map(timely(situation).__mul__, (p, nodes))
     value, usual = price(cost, p, stakes), price(forecast.usual_cost, forecast.usual_p, stakes)
     among = _among(situation, out)
     baseline = int(np.where(among, usual, np.inf).argmin())
     margin, best = value[baseline] - value, baseline
     # Where none seems better, none is: how wrong that may be is only asked of what a session would stay with.
     if situation.last or np.count_nonzero(margin > 0.0):
-        margin = margin - caution * _regret(forecast, stakes, baseline, late)
+        margin = margin - caution * _regret(forecast, nodes, stakes, baseline)
         evident = among & (margin > 0.0)
         if np.count_nonzero(evident):
             best = int(np.where(evident, value, np.inf).argmin())
@@ -216,11 +218,11 @@ def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:
     if 0 < np.count_nonzero(hopeless) < len(out):
         out[hopeless] = BELOW_FLOOR
     if stakes.min_pass_rate is not None:
-        out[~(forecast.p - caution * forecast.p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
+        out[~(forecast.p - caution * forecast.ranges().p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
     if stakes.max_nano is not None:
         out[~(forecast.cost <= stakes.max_nano)] = OVER_COST
     if stakes.deadline_ms is not None:
-        out[~(forecast.total_p90_ms <= stakes.deadline_ms)] = TOO_SLOW
+        out[~(forecast.ranges().total_p90_ms <= stakes.deadline_ms)] = TOO_SLOW
     if situation.unpaid is not None:
         out[situation.unpaid] = UNPAID
     if not isfinite(forecast.p.dot(forecast.cost) + forecast.usual_p.dot(forecast.usual_cost)):
@@ -233,16 +235,9 @@ def weighed(
     situation: DecisionInput, expected_loss: ExpectedLoss, why: Callable[[ExpectedLoss], list[Why]]
 ) -> tuple[Weighed, ...]:
     """What is kept of all this, in the order of the targets."""
-    forecast = situation.forecast
-    whole = (
-        forecast.cost,
-        forecast.cost_p10,
-        forecast.cost_p90,
-        forecast.first_ms,
-        forecast.total_ms,
-        expected_loss.value,
-    )
-    numbers = np.array((forecast.p, forecast.p_sd, *whole, forecast.cached))
+    forecast, (sd, low, high, first_ms, total_ms, _) = situation.forecast, situation.forecast.ranges()
+    whole = forecast.cost, low, high, first_ms, total_ms, expected_loss.value
+    numbers = np.array((forecast.p, sd, *whole, forecast.cached))
     if not _finite(numbers):  # what is none, or has no end, can't be kept
         numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
     p, sd = (np.rint(numbers[:2] * _DECIMALS) / _DECIMALS).tolist()
@@ -257,7 +252,7 @@ def weighed(
 def reasons(expected_loss: ExpectedLoss, chosen: int, word: Why = "chosen", second: int | None = None) -> list[Why]:
     """Why each target is or is not the one that is asked; `word` for the one that is."""
     least = float(expected_loss.value[expected_loss.best])
-    why = list[Why]()
+    why: list[Why] = []
     columns = expected_loss.out.tolist(), expected_loss.value.tolist(), expected_loss.margin.tolist()
     for out, value, margin in zip(*columns, strict=True):
         why.append(REASONS[out] or ("not_evident" if value < least and not margin > 0 else "dearer"))
@@ -282,19 +277,19 @@ def _among(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
     among = np.equal(out, least)
     if least in (IN, UNPAID, UNKNOWN):
         return among
-    dear, slow = forecast.cost, forecast.total_p90_ms
+    dear, slow = forecast.cost, forecast.ranges().total_p90_ms
     waits = np.array([situation.queues.get(target.id, _NONE).wait_ms for target in situation.targets])
     far = {QUEUED: waits, BELOW_FLOOR: -forecast.p, OVER_COST: dear, TOO_SLOW: slow}[least]
     nearest: Flags = np.arange(len(out)) == np.where(among, far, np.inf).argmin()
     return nearest
 
 
-def _regret(forecast: Forecast, stakes: Objective, baseline: int, late: Vector | float) -> Vector:
+def _regret(forecast: Forecast, nodes: Vector, stakes: Objective, baseline: int) -> Vector:
     """Expected loss, in the unit of `price`, where leaving the baseline for a target turns out to be wrong.
 
-    How hard the request is counts once for all targets (`p_nodes`); what is not known of each alone is normal.
+    How hard the request is counts once for all targets (`nodes`); what is not known of each alone is normal.
     """
-    gain, spread = _gains(forecast, stakes, baseline, late)
+    gain, spread = _gains(forecast, nodes, stakes, baseline)
     z = np.minimum(np.maximum(gain / spread, -_MOST_Z), _MOST_Z)
     # E[max(0, −x)] of a normal x.
     loss = np.maximum(spread * np.exp(-0.5 * z * z) / _ROOT_2_PI - gain * _below(z), 0.0)
@@ -303,9 +298,9 @@ def _regret(forecast: Forecast, stakes: Objective, baseline: int, late: Vector |
     return regret
 
 
-def _gains(forecast: Forecast, stakes: Objective, choice: int, late: Vector | float) -> tuple[Vector, Vector]:
+def _gains(forecast: Forecast, nodes: Vector, stakes: Objective, choice: int) -> tuple[Vector, Vector]:
     """[3, T]: what each target's value is better than that of `choice` at each node; [T]: its standard deviation."""
-    values = price(forecast.cost, forecast.p_nodes * late, stakes)
+    values = price(forecast.cost, nodes, stakes)
     gain = values[:, choice, None] - values
     if not _finite(gain):
         gain = np.nan_to_num(gain, posinf=_MOST, neginf=-_MOST)
@@ -345,7 +340,7 @@ def ranked(situation: DecisionInput, caution: float, options: Sequence[PairOptio
     pass rates are `caution` standard deviations lower, or alone is within limits; else single targets by value."""
     forecast, stakes, tactic = situation.forecast, situation.stakes, None
     single = expected_loss(situation, excluded(situation, caution), caution)
-    low = np.minimum(np.maximum(forecast.p - caution * forecast.p_sd, 0.0), 1.0)
+    low = np.minimum(np.maximum(forecast.p - caution * forecast.ranges().p_sd, 0.0), 1.0)
     bounds = single.value[single.best], price(forecast.cost, low, stakes)[single.best]
     order, why, least = by_value(single, single.best), partial(reasons, chosen=single.best), np.inf
     for option in options:
@@ -372,7 +367,7 @@ def _allowed(situation: DecisionInput, single: ExpectedLoss, samples: int, low_p
     fine: Flags = known[:, None] & known & ~np.eye(len(known), dtype=bool)
     if stakes.min_pass_rate is not None:
         fine &= low_p >= stakes.min_pass_rate
-    for limit, each in (stakes.max_nano, forecast.cost), (stakes.deadline_ms, forecast.total_p90_ms):
+    for limit, each in (stakes.max_nano, forecast.cost), (stakes.deadline_ms, forecast.ranges().total_p90_ms):
         if limit is not None:
             fine &= np.add.outer(samples * each, each) <= limit
     return fine
@@ -413,7 +408,7 @@ def explore(ranked: Ranking, situation: DecisionInput, share: float, draw: float
     if not allowed.any() or not np.isfinite(cost[choice]):
         return ranked, "", 1.0
     doubtful = structs.replace(situation.forecast, p_own_sd=np.maximum(situation.forecast.p_own_sd, DOUBT))
-    gain, spread = _gains(doubtful, situation.stakes, choice, 1.0)
+    gain, spread = _gains(doubtful, doubtful.p_nodes, situation.stakes, choice)
     better = np.where(allowed, 1 - NODE_WEIGHTS @ _below(np.clip(gain / spread, -_MOST_Z, _MOST_Z)), 0.0)
     priced = cost + (situation.stakes.failure_nano or 0) * (1 - situation.forecast.p)
     cheap = np.where(allowed, 1.0, 0.0)

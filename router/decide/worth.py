@@ -23,7 +23,6 @@ class VerifierQuality(NamedTuple):
     """Share of right answers that it accepts."""
     wrong: float = 0.0
     """Share of wrong answers that it accepts."""
-    cost_usd: float = 0.0
 
 
 PERFECT = VerifierQuality()
@@ -60,7 +59,7 @@ def cascade_value(cost: Vector, p: Vector, check: VerifierQuality = PERFECT, rho
     both = both_pass(first, second, rho)
     turned_down = first * (1 - check.right) + (1 - first) * (1 - check.wrong)
     right = first * check.right + both * (1 - check.right) + (second - both) * (1 - check.wrong)
-    total = cost[..., :, None] + check.cost_usd + turned_down * cost[..., None, :]
+    total = cost[..., :, None] + turned_down * cost[..., None, :]
     total = np.where(np.eye(p.shape[-1], dtype=bool), np.inf, total)
     return CascadeValue(total, right)
 

@@ -1,7 +1,6 @@
 """The cost of a request at a target, and how the request is made to fit into a budget."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
@@ -109,27 +108,24 @@ def estimates(
     cap, read = per_choice(request, None), USUAL_READ if reading is None else reading.tokens
     work, widened = learned.known(template, read.stated), bool(learned.margins or learned.billed)
     made = [fitted or AS_ASKED for fitted in fits] if fits else [AS_ASKED] * len(targets)
-    outlooks, asks, inputs = list[_TargetOutlook](), [], []
+    asks, inputs, kind, script = [], [], task or UNREAD, request.script
     for target, fitted in zip(targets, made, strict=True):
-        asked, thinking = fitted.effort or target.effort or request.effort or "", fitted.thinking_budget or cap
-        key = asked, task or UNREAD, work, thinking, request.script
-        outlook = learned.recall(target.id, (target.model.thinking, *key), partial(_outlook, target, learned, *key))
+        key = fitted.effort or target.effort or request.effort or "", kind, work, fitted.thinking_budget or cap, script
+        rung, expected, size = learned.recall(target.id, (target.model.thinking, *key), _outlook, target, learned, *key)
         margin = learned.margin(target.id) if widened else 1.0
-        outlooks.append(outlook)
-        asks.append((target, outlook.rung, outlook.usual, margin, fitted.max_output))
-        inputs.append((target, outlook.input, margin))
+        asks.append((target, rung, expected, margin, fitted.max_output))
+        inputs.append((target, size, margin))
     figures_of = sizes(request, asks, read, foretold=bool(forecast) and None not in forecast)
-    sent_of, estimated = prompts(request, inputs, counts), list[Estimate]()
-    of_request: dict[str, Any] = {"task": task, "template": template, "read": read, "script": request.script}
-    rows = zip(targets, made, outlooks, figures_of, sent_of, forecast or [None] * len(targets), strict=True)
-    for target, fitted, outlook, figures, sent, known in rows:
-        known = known or _expected(target, request, sent.tokens, cached.get(target.id, 0.0), figures, at_ms)
-        least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
+    sent_of, estimated = prompts(request, inputs, counts), []
+    rows = zip(asks, made, figures_of, sent_of, forecast or [None] * len(targets), strict=True)
+    for (target, rung, *_), fitted, figures, (rough, tokens_in, bound), known in rows:
+        known = known or _expected(target, request, tokens_in, cached.get(target.id, 0.0), figures, at_ms)
+        least, tight, whole = bill(target, request, bound, at_ms).amounts(*figures.holds) if holds else _NO_HOLDS
         estimated.append(
             Estimate(
-                input_tokens=sent.tokens,
-                input_bound=sent.bound,
-                input_rough=sent.rough,
+                input_tokens=tokens_in,
+                input_bound=bound,
+                input_rough=rough,
                 output_tokens=known[1],
                 thinking_tokens=known[2],
                 max_output=figures.most,
@@ -138,14 +134,17 @@ def estimates(
                 least=least,
                 tight=tight,
                 whole=whole,
-                effort=outlook.rung.effort,
+                effort=rung.effort,
                 thinking_budget=fitted.thinking_budget,
                 cap=fitted.max_output,
                 lowered=fitted.lowered,
                 metered=figures.metered,
                 blind=figures.blind,
                 at_ms=at_ms,
-                **of_request,
+                task=task,
+                template=template,
+                read=read,
+                script=script,
             )
         )
     return estimated
@@ -156,55 +155,24 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
     known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
     asked, request = known.effort or target.effort or request.effort or "", _capped(request, known.cap)
     work = learned.known(known.template, known.read.stated)
-    outlook = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
-    asks = (target, outlook.rung, outlook.usual, learned.margin(target.id), None)
-    (figures,) = sizes(request, (asks,), known.read)
-    least, tight, whole = _holds(bill_of(step, request), figures, outlook)
+    rung, expected, _ = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
+    (figures,) = sizes(request, ((target, rung, expected, learned.margin(target.id), None),), known.read)
+    least, tight, whole = bill_of(step, request).amounts(*figures.holds)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
     return structs.replace(step, estimate=fresh)
-
-
-class _TargetOutlook(Struct, frozen=True):
-    """What a target does with a kind of request."""
-
-    rung: ThinkingLevel
-    """What would be asked for where money is no object; its lowest where nothing keeps within the cap."""
-    usual: UsualOutput
-    lowest: int
-    """Thinking tokens per choice that leave room to think at all, and that the target can be held to."""
-    bounded: bool
-    """It keeps to them, whatever the cap on its output."""
-    input: InputSize
-    """Of the tokens of its prompts."""
-    worst: int
-    """Tokens of its longest answer past a cap: see `TargetStats.worst`."""
 
 
 _NO_HOLDS = (Amount(), Amount(), Amount())
 
 
-def _holds(worst: CallPrice, figures: Size, outlook: _TargetOutlook) -> tuple[Amount, ...]:
-    """The least that an answer takes, what is held for it, and its worst case."""
-    answer = min(figures.most, outlook.lowest + LEAST_ANSWER, outlook.usual.long)
-    return worst.amounts(
-        (max(answer, outlook.worst), min(outlook.lowest, answer) if outlook.bounded else answer),
-        (max(figures.tight, outlook.worst), figures.tight_thinking),
-        (max(figures.most, outlook.worst), figures.whole_thinking),
-    )
-
-
 def _outlook(
     target: Target, learned: TargetStats, asked: str, task: Work, work: KnownTemplate, cap: int | None, kind: str
-) -> _TargetOutlook:
-    """`asked`: the effort; `work`: see `TargetStats.known`."""
-    thinking, least = target.model.thinking, lowest(target, learned, task)
-    rung = next(thinking_levels(target, asked, cap, learned, task), None) or ThinkingLevel(asked, least)
-    if not thinking.can_stop and thinking.contract in NUMBERED:
-        least = max(least, LEAST_THOUGHT)
-    known = usual(target, rung, learned, task, work)
-    bounded = least == 0 or thinking.contract is Contract.EXACT or not known.blind
-    sent = learned.input(target.id, kind, INPUT_SHARE)
-    return _TargetOutlook(rung, known, least, bounded, sent, learned.worst(target.id))
+) -> tuple[ThinkingLevel, UsualOutput, InputSize]:
+    """What a target does with a kind of request: what it would be asked for where money is no object, its lowest where
+    nothing keeps within the cap; its answers; its prompts. `asked`: the effort; `work`: see `TargetStats.known`."""
+    levels = thinking_levels(target, asked, cap, learned, task)
+    rung = next(levels, None) or ThinkingLevel(asked, lowest(target, learned, task))
+    return rung, usual(target, rung, learned, task, work), learned.input(target.id, kind, INPUT_SHARE)
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:
@@ -267,7 +235,7 @@ def afforded(
     estimate: Callable[[Sequence[Target]], Sequence[Estimate]],
 ) -> list[FittedRequest | None]:
     """How each target would be asked so that `limit` pays for it; None: see `fit`. `estimate`: as it is asked."""
-    fits = list[FittedRequest | None]()
+    fits: list[FittedRequest | None] = []
     for step in map(Candidate, targets, estimate(targets)):
         if thinking_cap is None and step.estimate.whole.beyond(limit) == Amount():
             fits.append(AS_ASKED)

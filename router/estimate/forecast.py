@@ -1,6 +1,7 @@
 """All targets of a route at once: what an answer of each would cost, how long it takes, how likely it is right."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import exp, log
 from operator import attrgetter
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from router.estimate.lengths import THINKING, VISIBLE, LengthLaw, law_table
 from router.estimate.pass_rate import Index, PassRateModel
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import INPUT_SHARE, ThinkingLevel, prompts, template, thinking_levels, usual
-from router.types.decision import Candidate, FittedRequest, Forecast, Vector
+from router.types.decision import Candidate, FittedRequest, Forecast, ForecastRanges, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
 from router.types.request import (
     MEDIA,
@@ -89,7 +90,9 @@ class _KnownWork(Struct, frozen=True, eq=False):
     nothing: Vector
     """Zeros."""
     usual: tuple[Vector, Vector]
-    """Output and thinking of a usual request, whatever its caps."""
+    """Output and thinking of a usual request, whatever its caps …"""
+    usual_out: Vector
+    """… and what a choice of that costs, where the client has no cap."""
     failing: Vector
     """See `PassRateModel.failing`."""
     sent: Vector
@@ -158,15 +161,16 @@ class Forecaster:
         read = USUAL_READ if seen.reading is None else seen.reading.tokens
         known = self._of(targets, request, seen, cap, at_ms, read.stated, fits)
         choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
-        bound = known.most if cap_of_client is None else np.minimum(known.most, cap_of_client)
-        output, thoughts = _tokens(known, read)
-        each, usual = np.minimum(output, bound), np.minimum(known.usual[0], bound)
-        out, usual_out, thinking = each * known.rate_out, usual * known.rate_out, known.nothing
-        if known.thinks:
-            thinking, usual_thinking = np.minimum(thoughts, bound), np.minimum(known.usual[1], bound)
-            out, usual_out = out + thinking * known.rate_more, usual_out + usual_thinking * known.rate_more
-        plain = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
-        whole_prompt = self._media_tokens(targets, request) if request.script.endswith(MEDIA) else plain
+        bound, usual_out, (output, thoughts) = known.most, known.usual_out, _tokens(known, read)
+        if cap_of_client is not None:
+            bound = np.minimum(bound, cap_of_client)
+            *_, usual_out = _answer(known, *known.usual, bound)
+        each, thinking, out = _answer(known, output, thoughts, bound)
+        if request.script.endswith(MEDIA):
+            learned = [(row, self.learned.input(row.id, request.script, INPUT_SHARE), 1.0) for row in targets]
+            whole_prompt = np.array([size.tokens for size in prompts(request, learned)], dtype=np.float64)
+        else:
+            whole_prompt = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
         sent = np.minimum(whole_prompt, known.context)
         read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
         if cached or known.writes:
@@ -176,37 +180,29 @@ class Forecaster:
             # What is long enough to be kept, and is not in the cache yet, is written to it.
             written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
             fixed = read_tokens * known.rate_read + written_in + known.fee
-        out, written, room = out * choices, each * known.each_ms, bound / np.maximum(each, _LEAST)
-        expected, usual_p = self._rates.expect(seen, known.at, known.failing), self._rates.usual(known.at)
+        of_all = each
+        if choices > 1:
+            out, usual_out, of_all, thinking = (part * choices for part in (out, usual_out, each, thinking))
+        (p, nodes, own_sd, outcomes, alike, sd), whole = self._rates.expect(seen, known.at, known.failing), None
+        usual_p = self._rates.usual(known.at)
         if np.count_nonzero(CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)) < len(each):
             whole = self._whole(known, request, output, thoughts, whole_prompt)
-            p, sd, nodes, own_sd, usual_p = map(whole.__mul__, (*expected[:4], usual_p))
-            expected = expected._replace(p=p, sd=sd, nodes=nodes, own_sd=own_sd)
-        forecast = Forecast(
-            p=expected.p,
-            p_sd=expected.sd,
-            p_nodes=expected.nodes,
-            p_own_sd=expected.own_sd,
-            outcomes=expected.outcomes,
-            alike=expected.alike,
+            p, nodes, own_sd, usual_p = map(whole.__mul__, (p, nodes, own_sd, usual_p))
+        ranges = partial(_ranges, known, sd, whole, fixed, out, each, bound, targets, queues)
+        return Forecast(
+            p=p,
+            p_nodes=nodes,
+            p_own_sd=own_sd,
+            outcomes=outcomes,
+            alike=alike,
             cost=fixed + out,
-            cost_p10=fixed + out * known.low,
-            cost_p90=fixed + out * np.minimum(known.high, room),
-            output=each * choices,
-            thinking=thinking * choices,
-            first_ms=known.first_ms,
-            total_ms=known.first_ms + written,
-            total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
+            output=of_all,
+            thinking=thinking,
             cached=read_tokens,
             usual_p=usual_p,
-            usual_cost=fixed + usual_out * choices,
+            usual_cost=fixed + usual_out,
+            ranges=ranges,
         )
-        return delayed(forecast, targets, queues) if queues else forecast
-
-    def _media_tokens(self, targets: Sequence[Target], request: Request) -> Vector:
-        """Tokens of a prompt with pictures, sound or documents."""
-        known = [(target, self.learned.input(target.id, request.script, INPUT_SHARE), 1.0) for target in targets]
-        return np.array([size.tokens for size in prompts(request, known)], dtype=np.float64)
 
     def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
         """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
@@ -249,7 +245,7 @@ class Forecaster:
             known = self._known[key] = self._look(targets, work, at_ms, levels)
         if fits:
             most = np.minimum(known.most, [made.max_output or np.inf if made else np.inf for made in fits])
-            known = structs.replace(known, most=most)
+            known = structs.replace(known, most=most, usual_out=_answer(known, *known.usual, most)[2])
         return known
 
     def _look(self, targets: Sequence[Target], work: _WorkKey, at_ms: int, levels: _Levels) -> _KnownWork:
@@ -263,13 +259,11 @@ class Forecaster:
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
         nothing = np.zeros(len(at))
         tokens = (self._rates.failing(at, better), sent, base + sent * own, law_table(visible), law_table(thought))
-        known = _KnownWork(at_ms, at, nothing, (nothing, nothing), *tokens, *columns)
-        return structs.replace(
-            known,
-            usual=_tokens(known, USUAL_READ),
-            thinks=bool(known.most_thought.any()),
-            writes=bool((known.rate_write != known.rate_in).any()),
-        )
+        known = _KnownWork(at_ms, at, nothing, (nothing, nothing), nothing, *tokens, *columns)
+        thinks, writes = bool(known.most_thought.any()), bool((known.rate_write != known.rate_in).any())
+        known = structs.replace(known, thinks=thinks, writes=writes)
+        usual = _tokens(known, USUAL_READ)
+        return structs.replace(known, usual=usual, usual_out=_answer(known, *usual, known.most)[2])
 
     def _row(
         self, target: Target, level: tuple[str, int | None], work: _WorkKey, at_ms: int
@@ -307,17 +301,30 @@ class Forecaster:
         return (*into, fee, out, (reasoning - rates.output) * scale)
 
 
-def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Forecast:
-    """With the time that a request waits at each target. A queue of n takes about so long as n draws of an exponential
+def _ranges(
+    known: _KnownWork,
+    sd: Callable[[], Vector],
+    whole: Vector | None,
+    fixed: Vector,
+    out: Vector,
+    each: Vector,
+    bound: Vector,
+    targets: Sequence[Target],
+    queues: Queues,
+) -> ForecastRanges:
+    """Times have what a request waits at each target. A queue of n takes about so long as n draws of an exponential
     distribution: its deviation is its mean ÷ √n."""
-    queue_of = [queues.get(target.id, _EMPTY) for target in targets]
-    wait_ms = np.array([queue.wait_ms for queue in queue_of], dtype=np.float64)
-    ahead = np.array([queue.waiting + 1 for queue in queue_of], dtype=np.float64)
-    total_ms = forecast.total_ms + wait_ms
-    slow = np.hypot(forecast.total_p90_ms - forecast.total_ms, Z90 * wait_ms / np.sqrt(ahead))
-    return structs.replace(
-        forecast, first_ms=forecast.first_ms + wait_ms, total_ms=total_ms, total_p90_ms=total_ms + slow
-    )
+    room, written, first_ms, p_sd = bound / np.maximum(each, _LEAST), each * known.each_ms, known.first_ms, sd()
+    total_ms, slow_ms = first_ms + written, first_ms + written * np.minimum(known.slow, room * known.slow_each)
+    if queues:
+        queue_of = [queues.get(target.id, _EMPTY) for target in targets]
+        wait_ms = np.array([queue.wait_ms for queue in queue_of], dtype=np.float64)
+        ahead = np.array([queue.waiting + 1 for queue in queue_of], dtype=np.float64)
+        slow = np.hypot(slow_ms - total_ms, Z90 * wait_ms / np.sqrt(ahead))
+        first_ms, total_ms = first_ms + wait_ms, total_ms + wait_ms
+        slow_ms = total_ms + slow
+    p_sd, dear = p_sd if whole is None else whole * p_sd, fixed + out * np.minimum(known.high, room)
+    return ForecastRanges(p_sd, fixed + out * known.low, dear, first_ms, total_ms, slow_ms)
 
 
 def _tokens(known: _KnownWork, read: TokensRead) -> tuple[Vector, Vector]:
@@ -327,6 +334,15 @@ def _tokens(known: _KnownWork, read: TokensRead) -> tuple[Vector, Vector]:
         return visible, known.nothing
     thinking = np.minimum(THINKING.each(known.thought, read.thinking), known.most_thought)
     return visible + thinking, thinking
+
+
+def _answer(known: _KnownWork, output: Vector, thinking: Vector, most: Vector) -> tuple[Vector, Vector, Vector]:
+    """Of one choice that has no more than `most` tokens: all output, thinking, and what they cost."""
+    output = np.minimum(output, most)
+    if not known.thinks:
+        return output, known.nothing, output * known.rate_out
+    thinking = np.minimum(thinking, most)
+    return output, thinking, output * known.rate_out + thinking * known.rate_more
 
 
 def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:

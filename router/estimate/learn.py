@@ -233,6 +233,8 @@ class TargetStats:
 
     def learn(self) -> None:
         """From what was observed since the last time."""
+        if not self._waiting:
+            return
         waiting, self._waiting = self._waiting, []
         lengths = defaultdict[tuple[Asked, str], list[AttemptSample]](list)
         for seen, widest in waiting:
@@ -313,19 +315,19 @@ class TargetStats:
             return KnownTemplate(stated=stated) if stated else NO_TEMPLATE
         return KnownTemplate(template, min(known.count, NEWS) + known.count // EACH, stated)
 
-    def recall(self, target: str, key: Hashable, conclude: Callable[[], T]) -> T:
+    def recall(self, target: str, key: Hashable, conclude: Callable[..., T], *about: Any) -> T:
         """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""
-        known = self._recalled.setdefault(target, {})
-        found: T | None = known.get(key)
-        if found is None:
-            if len(known) >= MOST_RECALLED:
-                known.clear()
-            found = known[key] = conclude()
-        return found
+        known = self._recalled.get(target)
+        if known is None or len(known) > MOST_RECALLED:
+            known = self._recalled[target] = {}
+        conclusion: T | None = known.get(key)
+        if conclusion is None:
+            conclusion = known[key] = conclude(*about)
+        return conclusion
 
     def input(self, target: str, script: str, share: float) -> InputSize:
         """Of the prompts of that script."""
-        return self.recall(target, (script, share), lambda: self._input((target, script), share))
+        return self.recall(target, (script, share), self._input, (target, script), share)
 
     def most_tokens(self, target: str, text: TextBytes, cold: tuple[int, int] = METERED) -> float:
         """That a text may have. `cold`: see `TokenSizes.tokens`."""

@@ -210,14 +210,21 @@ class _Template:
         self.at_ms = self.count = 0
 
 
+def _bounded(sums: Vector, share: float = 1.0) -> Vector:
+    """[n, _COLUMNS]: without a share of what answers are beyond belief by."""
+    bounded = sums.copy()
+    bounded[:, VISIBLE.columns][:, _BOUNDED] -= sums[:, _BEYOND][:, 1:] * share
+    bounded[:, _BEYOND] = 0
+    return bounded
+
+
 def _credible(kind: Lengths, known: _Template, asked: Asked) -> Vector:
     """[n, 7], of a target in a template: without what a few answers there, of any target, are beyond belief by."""
     rows = known.sums[asked].left(known.at_ms)
-    sums = rows[:, kind.columns].copy()
-    if kind is VISIBLE:
-        odd = sum(float(each.sums[: ROWS[UNREAD] + 1, _BEYOND.start].sum()) for each in known.sums.values())
-        sums[:, _BOUNDED] -= rows[:, _BEYOND][:, 1:] * (1 - min(max(odd - 1, 0.0) / (ODD - 1), 1.0))
-    return sums
+    if kind is not VISIBLE:
+        return rows[:, kind.columns]
+    odd = sum(float(each.sums[: ROWS[UNREAD] + 1, _BEYOND.start].sum()) for each in known.sums.values())
+    return _bounded(rows, 1 - min(max(odd - 1, 0.0) / (ODD - 1), 1.0))[:, kind.columns]
 
 
 class LengthPool:
@@ -238,9 +245,8 @@ class LengthPool:
             output, (read, need, stated), thinking = seen.output or 0, seen.read, seen.thinking
             share = 0.5 ** ((at_ms - seen.ended_ms) / LENGTHS_HALF_LIFE_MS) if seen.ended_ms else 1.0
             rows = [ROWS[UNREAD]] if seen.task is None else [ROWS[ALL], ROWS[seen.task]]
-            visible, usual, of_visible = max(output - (thinking or 0), 0), read + CREDIBLE_LEAST, rows
-            if stated:
-                of_visible = [ROWS[STATED]]
+            visible, usual = max(output - (thinking or 0), 0), read + CREDIBLE_LEAST
+            of_visible = [ROWS[STATED]] if stated else rows
             lengths = VISIBLE.sums(read, visible)
             sums[:, 0] += share  # the weight, for all rows alike, so that they go on to add up
             sums[of_visible, VISIBLE.columns] += share * lengths
@@ -250,9 +256,7 @@ class LengthPool:
             if template and credible != visible:
                 beyond = lengths - VISIBLE.sums(read, credible)
                 sums[of_visible, _BEYOND] += share * np.array((1.0, *beyond[_BOUNDED]))
-        bounded = sums.copy()
-        bounded[:, VISIBLE.columns][:, _BOUNDED] -= bounded[:, _BEYOND][:, 1:]
-        bounded[:, _BEYOND] = 0
+        bounded = _bounded(sums)
         turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
         plain = self._plain[asked]
         self._plain.move_to_end(asked)
@@ -289,9 +293,7 @@ class LengthPool:
         known = self.templates.get(template)
         if known is None or asked not in known.sums:
             return 0.0
-        sums = known.sums[asked].left(self._plain[asked].at_ms)
-        sums[:, VISIBLE.columns][:, _BOUNDED] -= sums[:, _BEYOND][:, 1:]
-        sums[:, _BEYOND] = 0
+        sums = _bounded(known.sums[asked].left(self._plain[asked].at_ms))
         return sums * self._groups.share(tenant_of(template) or instructed(template), asked)
 
     def _beside(self, kind: Lengths, template: str, row: int) -> Vector:

@@ -2,8 +2,8 @@
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from hashlib import sha256
 from io import BytesIO
 from math import inf, log, log2
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from router.errors import DataError
 from router.estimate.posterior import (
-    CARRIED,
     LEAST_DOUBT,
     LEAST_SLOPE,
     LEAST_WEIGHT,
@@ -180,8 +179,6 @@ class ExpectedRates(NamedTuple):
 
     p: Vector
     """[n]: mean."""
-    sd: Vector
-    """[n]: standard deviation."""
     nodes: Vector
     """[3, n]: mean, were the request easier than it looks, as it looks, or harder: weights are `NODE_WEIGHTS`."""
     own_sd: Vector
@@ -190,14 +187,14 @@ class ExpectedRates(NamedTuple):
     """So many of all of them were learned from; what is older counts less."""
     alike: Mapping[str, float]
     """By target: outcomes of the request's template, else of its task, that were learned from."""
+    sd: Callable[[], Vector]
+    """[n]: standard deviation, worked out for whoever asks."""
 
 
-def _moments(nodes: Vector, own_sd: Vector) -> tuple[Vector, Vector]:
-    """[n] each: mean and standard deviation of pass rates [3, n]."""
-    p = NODE_WEIGHTS.dot(nodes)
+def _deviation(p: Vector, nodes: Vector, own_sd: Vector) -> Vector:
     squared = p * p
     spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - squared, 0.0)
-    return p, np.sqrt(np.minimum(own_sd * own_sd + spread, p - squared))
+    return np.asarray(np.sqrt(np.minimum(own_sd * own_sd + spread, p - squared)))
 
 
 class PassRateModel:
@@ -297,19 +294,19 @@ class PassRateModel:
         known = sum(self.posterior.count[at].tolist()), self.alike(seen)
         if seen.reading is None:
             p, sd = self.usual(at), np.full(len(at), 0.3)
-            return ExpectedRates(p, sd, np.tile(p, (3, 1)), sd, *known)
+            return ExpectedRates(p, np.tile(p, (3, 1)), sd, *known, lambda: sd)
         traits = seen.reading.traits.astype(np.float64)
         nodes, own_sd = self._corrected(self.failing(at) if failing is None else failing, traits, at)
-        if seen.template in self.templates:
-            nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
-            nodes = kept(nodes)
-        return ExpectedRates(*_moments(nodes, own_sd), nodes, own_sd, *known)
+        nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights, at)
+        p = NODE_WEIGHTS.dot(nodes)
+        return ExpectedRates(p, nodes, own_sd, *known, partial(_deviation, p, nodes, own_sd))
 
     def expect_each(self, traits: Vector) -> Vector:
         """[2, n, T]: means and standard deviations, as `expect`, of many requests [n, TRAITS] for all T targets."""
         every = np.arange(len(self._at))
         failing = self.failing(every)
-        rows = [_moments(*self._corrected(failing, row, every)) for row in traits]
+        known = [self._corrected(failing, row, every) for row in traits]
+        rows = [(p := NODE_WEIGHTS.dot(nodes), _deviation(p, nodes, own_sd)) for nodes, own_sd in known]
         return np.array(rows).reshape(-1, 2, len(every)).swapaxes(0, 1)
 
     def _corrected(self, failing: Vector, traits: Vector, at: Index) -> tuple[Vector, Vector]:
@@ -318,12 +315,14 @@ class PassRateModel:
         prior = _prior(failing, traits)
         usual = NODE_WEIGHTS.dot(prior)
         spread = 4.0 * (usual - usual * usual)
-        slope = np.maximum(spread, LEAST_SLOPE)
-        mean, own_sd, carried = self.posterior.about(traits[LEARNED], at)
         floor = np.maximum(spread, LEAST_DOUBT)
+        slope = np.maximum(spread, LEAST_SLOPE)
+        mean, own_sd, carried_sd = self.posterior.about(traits.take(LEARNED), at)
         rate = usual + slope * mean
-        narrower = np.minimum(np.maximum(4.0 * (rate - rate * rate) / floor, 0.0), 1.0)
-        return kept(rate + (prior - usual) * narrower), np.hypot(own_sd * floor, CARRIED * slope * carried)
+        prior -= usual
+        prior *= np.minimum(np.maximum(4.0 * (rate - rate * rate) / floor, 0.0), 1.0)
+        prior += rate
+        return kept(prior), np.hypot(own_sd * floor, slope * carried_sd)
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""

@@ -147,13 +147,14 @@ class Posterior:
 
     def about(self, phi: Vector, at: NDArray[np.intp] | None = None) -> tuple[Vector, Vector, Vector]:
         """Three times [n], of `phi` [K] at targets `at`, else at all: expected residuals; sd of each target's own part,
-        without what is unknown of all; and the part of the residuals that was learned of other targets only."""
+        without what is unknown of all; and that of how far what was learned of other targets only carries over."""
         if self._stale:
             self._solve()
         features, key = len(phi), b"" if at is None else at.tobytes()
         if (rows := self._rows.get(key)) is None:
-            parts = [part[slice(None) if at is None else at] for part in (self._weights, self._carried, self._variance)]
-            rows = self._rows.put(key, np.concatenate([part.reshape(-1, features) for part in parts]))
+            every = self._weights, CARRIED * self._carried, self._variance
+            parts = [part[slice(None) if at is None else at].reshape(-1, features) for part in every]
+            rows = self._rows.put(key, np.concatenate(parts))
         sums, count = rows.dot(phi), len(rows) // (features + 2)
         variance = sums[2 * count :].reshape(count, features).dot(phi)
         return sums[:count], np.sqrt(np.maximum(variance, 0.0)), sums[count : 2 * count]
@@ -437,18 +438,17 @@ class Templates:
         known = self._known.used(template)
         known.sums[target] += sums * known.fade(at_ms)[1]
 
-    def __contains__(self, template: str) -> bool:
-        """Some outcome of it is remembered, or of its application."""
-        return template in self._known or application_of(template) in self._known
-
     def apply(
         self, template: str, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
     ) -> tuple[Vector, Vector]:
-        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of a known template:
-        by as much as the odds of the requests that were observed, which may be easier or harder than this one.
+        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of the template, if
+        any is remembered of it or of its application: by as much as the odds of the requests that were observed, which
+        may be easier or harder than this one.
 
-        `learned` [n, K]: weights of traits that are already in `nodes`."""
+        `learned` [T, K]: weights of traits that are already in `nodes`."""
         known = [row for name in (template, application_of(template)) if (row := self._known.get(name))]
+        if not known:
+            return nodes, own_sd
         rows = known[0].sums[at]
         if template not in self._known:
             rows = rows * np.minimum(MOST_OF_APPLICATION / np.maximum(rows[:, :1], 1e-9), 1.0)
@@ -462,7 +462,7 @@ class Templates:
         weight = np.where(observed, weight, 1.0)
         p = NODE_WEIGHTS @ nodes
         _, above, foretold, *traits = rows.T / weight
-        of_traits = (np.array(traits).T * learned).sum(1)
+        of_traits = (np.array(traits).T * learned[at]).sum(1)
         there = np.where(observed, kept(foretold + of_traits), p)
         above = np.where(observed, above - of_traits, 0.0)
         slope = there * (1 - there)
@@ -491,7 +491,7 @@ class Templates:
         surer = np.minimum(own_sd * doubt_reached / doubt_there, known) * doubt_mean / doubt_reached
         own_sd = np.where(observed, surer, np.hypot(own_sd * doubt_mean / doubt_p, CARRIED * (mean - p)))
         spread = np.array(moved) - NODE_WEIGHTS @ np.array(moved)
-        return mean + spread * np.sqrt(1 - SHARED + 1 / precision), own_sd
+        return kept(mean + spread * np.sqrt(1 - SHARED + 1 / precision)), own_sd
 
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""

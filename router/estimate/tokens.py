@@ -9,7 +9,7 @@ import re2
 from msgspec import Struct
 
 from router.estimate.caches import MILLE
-from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work, WorkStats
+from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work
 from router.estimate.lengths import CREDIBLE, NO_THOUGHT, THINKING, VISIBLE, LengthLaw
 from router.types.decision import UNCOUNTED, Counts
 from router.types.price import CallScope, Writes
@@ -90,8 +90,10 @@ def p90(target: Target, effort: str, learned: TargetStats, task: Work | None) ->
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
     prior = card(target.model.thinking, effort)  # of such a target no easy request says that it never thinks
-    key, least, kind = (effort, task, prior), min(prior, 1), learned.kind
-    return learned.recall(target.id, key, lambda: max(kind(target.id, effort, task).thinking(P90, prior), least))
+    kind = learned.kind
+    return learned.recall(
+        target.id, (effort, task, prior), lambda: max(kind(target.id, effort, task).thinking(P90, prior), min(prior, 1))
+    )
 
 
 @lru_cache
@@ -204,6 +206,8 @@ class Size(Struct, frozen=True):
     """Expected, thinking included …"""
     thinking: int = 0
     """… and the part of it that is; 0 where a forecast says so, and the hold does not hang on it."""
+    holds: tuple[tuple[int, int], ...] = ()
+    """What is held for, all of it and thinking: the least that an answer takes, `tight`, and the worst case."""
 
 
 class UsualOutput(Struct, frozen=True):
@@ -223,8 +227,14 @@ class UsualOutput(Struct, frozen=True):
     """Output tokens of all such answers."""
     long: int
     """What hardly any answer exceeds."""
-    unsure: int = 0
+    unsure: int
     """The part of a cap that nothing seen says anything of: it is for usual requests, and smaller ones need less."""
+    lowest: int
+    """Thinking tokens that leave room to think at all, and that the target can be held to …"""
+    bounded: bool
+    """… and whether it keeps to them, whatever the cap on its output."""
+    worst: int
+    """Tokens of its longest answer past a cap: see `TargetStats.worst`."""
 
 
 def sizes(
@@ -235,13 +245,10 @@ def sizes(
     foretold: bool = False,
 ) -> list[Size]:
     """`asks`: each target, what is asked of it and known, its margin, and a cap in place of the client's."""
-    rows = list[Size]()
+    rows, embeds, asked = [], request.endpoint is Endpoint.EMBEDDINGS, request.max_output
     for target, rung, known, margin, cap in asks:
-        own, contract = target.model.max_output, target.model.thinking
-        most = min((request.max_output if cap is None else cap) or own, own)
-        if request.endpoint is Endpoint.EMBEDDINGS:
-            most = 0
-        thinks = rung.p90 > 0
+        own, contract, thinks = target.model.max_output, target.model.thinking, rung.p90 > 0
+        most = 0 if embeds else min((asked if cap is None else cap) or own, own)
         # Only an exact contract keeps thinking below the cap on all output.
         exact = contract.contract is Contract.EXACT and rung.number is not None
         whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
@@ -257,43 +264,56 @@ def sizes(
         if known.blind:
             tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
         start = min(tight if known.blind else int(known.tight_thinking * margin), whole_thinking)
+        worst, answer = known.worst, min(most, known.lowest + LEAST_ANSWER, known.long)
         shown = contract.streamed or not thinks
-        rows.append(Size(most, least, tight, start, whole_thinking, shown, known.blind, output, thinking))
+        first = max(answer, worst), min(known.lowest, answer) if known.bounded else answer
+        holds = first, (max(tight, worst), start), (max(most, worst), whole_thinking)
+        rows.append(Size(most, least, tight, start, whole_thinking, shown, known.blind, output, thinking, holds))
     return rows
 
 
 def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work, known: KnownTemplate) -> UsualOutput:
     """`known`: see `TargetStats.known`."""
     key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, known)
-    return learned.recall(
-        target.id,
-        key,
-        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, known), learned.ahead(target.id)),
-    )
+    return learned.recall(target.id, key, _usual, target, rung, learned, task, known)
 
 
-def _usual(target: Target, rung: ThinkingLevel, kind: WorkStats, ahead: int | None) -> UsualOutput:
-    """`ahead`: see `TargetStats.ahead`."""
-    thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
-    long = kind.output(LONG, START_ANSWER + thought)
-    words, prior = kind.visible(), SAFE_ANSWER + int(SAFE_THOUGHT * thought)
+def _usual(
+    target: Target, rung: ThinkingLevel, learned: TargetStats, task: Work, template: KnownTemplate
+) -> UsualOutput:
+    kind, ahead, thinking = learned.kind(target.id, rung.effort, task, template), learned.ahead(target.id), rung.thinks
+    contract, thought = target.model.thinking, card(target.model.thinking, rung.effort) if thinking else 0
+    words, prior, least = kind.visible(), SAFE_ANSWER + int(SAFE_THOUGHT * thought), lowest(target, learned, task)
+    if not contract.can_stop and contract.contract in NUMBERED:
+        least = max(least, LEAST_THOUGHT)
     safe, sure = (kind.output(SAFE, tokens, tail=True) for tokens in (prior, 0))
     safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
     # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
-    unasked = not rung.effort and target.model.thinking.unasked == "none"
-    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if rung.thinks else NO_THOUGHT
+    unasked = not rung.effort and contract.unasked == "none"
+    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if thinking else NO_THOUGHT
     # What little was asked for says how much is thought there: of what needs more, no more than a few times the most.
     most = max(thought, CREDIBLE * kind.thinking(LONG, 0)) if thought else inf
-    most = 0.0 if not rung.thinks else min(most, inf if rung.number is None else rung.number)
-    usual_output = kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90)
-    capped = max(safe, LEAST_CAP + rung.p90)
+    most = 0.0 if not thinking else min(most, inf if rung.number is None else rung.number)
+    start = thoughts = capped = max(safe, LEAST_CAP + rung.p90)
     # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
-    if ahead is None or ahead >= capped or (rung.thinks and not target.model.thinking.streamed):
-        unsure = max(safe - max(sure, LEAST_CAP + rung.p90), 0)
-        return UsualOutput(words, mean, most, capped, capped if rung.thinks else 0, True, usual_output, long, unsure)
-    start = min(_start(kind.output, rung, thought) + ahead, safe)
-    thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
-    return UsualOutput(words, mean, most, start, thoughts, False, usual_output, long)
+    blind = ahead is None or ahead >= capped or (thinking and not contract.streamed)
+    if ahead is not None and not blind:
+        start = min(_start(kind.output, rung, thought) + ahead, safe)
+        thoughts = _start(kind.thinking, rung, thought) + ahead
+    return UsualOutput(
+        visible=words,
+        thought=mean,
+        most_thought=most,
+        tight=start,
+        tight_thinking=thoughts if thinking else 0,
+        blind=blind,
+        mean=kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90),
+        long=kind.output(LONG, START_ANSWER + thought),
+        unsure=max(safe - max(sure, LEAST_CAP + rung.p90), 0) if blind else 0,
+        lowest=least,
+        bounded=least == 0 or contract.contract is Contract.EXACT or not blind,
+        worst=learned.worst(target.id),
+    )
 
 
 def scope(target: Target, request: Request) -> CallScope:
@@ -343,29 +363,27 @@ def prompts(
 ) -> list[PromptSize]:
     """At each target, by what was learned there of prompts of the request's script, and the target's margin. `counts`:
     what was counted, which goes before all that is estimated."""
-    media, rows = request.script.endswith(MEDIA), list[PromptSize]()
-    for target, known, margin in targets:
-        context, rough, count = target.model.context, request.rough_tokens, counts.get(target.id)
-        words, dense = request.prompt_bytes - request.dense_bytes, request.dense_bytes
-        media_bound = media_tokens(target, request) if media else 0
-        if media_bound:
+    media, text_rough, rows = request.script.endswith(MEDIA), request.rough_tokens, []
+    text_dense, text_words = request.dense_bytes, request.prompt_bytes - request.dense_bytes
+    for target, ((each, base), upper, share), margin in targets:
+        context, rough, words, dense, media_bound = target.model.context, text_rough, text_words, text_dense, 0
+        if media and (media_bound := media_tokens(target, request)):
             rough += media_tokens(target, request, usual=True)
         if (own := target.prompt) is not None:
             # A template adds its own text, and may say the same twice.
             times = max(own.times, 1.0)
             words, dense = int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
             rough += template(target)
-        likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media_bound
-        if count is not None:
-            likely = ceiling = count.most + TEMPLATE_TOKENS
-        elif not media_bound:  # small images say nothing of the next one
-            upper = known.upper * rough * INPUT_MARGIN / MILLE
-            likely = int(upper * known.share + ceiling * (1 - known.share)) + TEMPLATE_TOKENS
-        bound = int(min(likely, ceiling) * margin)
-        each, base = known.line
-        tokens = int(max(each * rough + base, 0.0)) if count is None else count.tokens
+        bound = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media_bound
+        if counts and (count := counts.get(target.id)) is not None:
+            bound, tokens = count.most + TEMPLATE_TOKENS, count.tokens
+        else:
+            tokens = int(max(each * rough + base, 0.0))
+            if not media_bound:  # small images say nothing of the next one
+                learned = int(upper * rough * INPUT_MARGIN / MILLE * share + bound * (1 - share)) + TEMPLATE_TOKENS
+                bound = min(learned, bound)
         most = max(context, TEMPLATE_TOKENS) * request.prompts
-        rows.append(PromptSize(rough, min(tokens, context), min(bound, most)))
+        rows.append(PromptSize(rough, min(tokens, context), min(int(bound * margin), most)))
     return rows
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from router.budget.budget import ChargedTo
 from router.decide.strategies import CascadeStrategy, Strategy
-from router.decide.worth import PERFECT, RHO, CascadeValue, VerifierQuality, cascade_value, sample_value
+from router.decide.worth import CascadeValue, VerifierQuality, cascade_value, sample_value
 from router.estimate.estimate import per_choice
 from router.ledger.query import RequestRow
 from router.replay.report import NO_TARGET
@@ -217,12 +217,8 @@ def expected(side: PolicyReplay, record: Stored, choice: Choice, weighed: Sequen
 def _pair(choice: Choice, strategy: Strategy, cost: Vector, p: Vector) -> CascadeValue:
     if isinstance(choice.tactic, Vote):
         return sample_value(cost, p, choice.tactic.samples)
-    check = (
-        VerifierQuality(strategy.accepts_right, strategy.accepts_wrong)
-        if isinstance(strategy, CascadeStrategy)
-        else PERFECT
-    )
-    return cascade_value(cost, p, check, RHO)
+    accepts = (strategy.accepts_right, strategy.accepts_wrong) if isinstance(strategy, CascadeStrategy) else ()
+    return cascade_value(cost, p, VerifierQuality(*accepts))
 
 
 # Why a decision changes, in the words that decisions have anyway.

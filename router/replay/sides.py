@@ -188,11 +188,9 @@ class _Health(NamedTuple):
     rests: frozenset[str]
     degrades: frozenset[str]
 
-    def open_circuits(self, *targets: str, alone: bool = False) -> dict[str, float]:
-        return dict.fromkeys(self.rests.intersection(targets), 1.0)
-
-    def degraded(self, *targets: str) -> frozenset[str]:
-        return self.degrades.intersection(targets)
+    def unwell(self, *targets: str, alone: bool = False) -> tuple[dict[str, float], frozenset[str]]:
+        degraded = frozenset() if alone else self.degrades.intersection(targets)
+        return dict.fromkeys(self.rests.intersection(targets), 1.0), degraded
 
 
 class PolicyReplay:

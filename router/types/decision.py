@@ -342,12 +342,23 @@ NODE_WEIGHTS = np.array([1 / 6, 2 / 3, 1 / 6])
 deviations, and weights."""
 
 
+class ForecastRanges(NamedTuple):
+    """How far what is expected of each target goes, and how long it takes: limits and explanations alone ask."""
+
+    p_sd: Vector
+    cost_p10: Vector
+    cost_p90: Vector
+    first_ms: Vector
+    """Expected time until the first byte of the answer's body."""
+    total_ms: Vector
+    total_p90_ms: Vector
+
+
 class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     """One number per target in each array, in the order in which the targets were given."""
 
     p: Vector
     """Posterior mean of the pass rate, 0 … 1."""
-    p_sd: Vector
     p_nodes: Vector
     """[3, targets]: pass rates, were the request easier than it looks, as it looks, or harder …"""
     p_own_sd: Vector
@@ -356,15 +367,9 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     """That all these rates were learned from; what is older counts less."""
     cost: Vector
     """Expected cost of one attempt, thinking included, in nano-USD: an expectation, not an amount."""
-    cost_p10: Vector
-    cost_p90: Vector
     output: Vector
     """Expected output tokens, thinking included."""
     thinking: Vector
-    first_ms: Vector
-    """Expected time until the first byte of the answer's body."""
-    total_ms: Vector
-    total_p90_ms: Vector
     cached: Vector
     """Tokens of the prompt that each target has in its cache."""
     alike: Mapping[str, float] = {}
@@ -372,6 +377,8 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     usual_p: Vector
     """The pass rate over all of its traffic: what a fixed choice would go by."""
     usual_cost: Vector
+    ranges: Callable[[], ForecastRanges]
+    """Worked out for whoever reads them."""
 
 
 # An answer on its way to the client.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from router.decide.weigh import DecisionInput, Ranking
-from router.types.decision import Forecast, Objective, Vector
+from router.types.decision import Forecast, ForecastRanges, Objective, Vector
 from router.types.price import NANO_PER_USD
 from router.types.request import Classification
 from router.types.target import Task
@@ -32,23 +32,20 @@ def situation(
     """Targets a, b, c …; costs in USD. Also `usual_p`, `usual_cost`, `first_ms`, `total_ms`, `p90_ms`."""
     count = len(p)
     nano, total = _of(cost, count) * NANO_PER_USD, _of(more.pop("total_ms", 1_000.0), count)
+    times = _of(more.pop("first_ms", 300.0), count), total, _of(more.pop("p90_ms", total * 2), count)
+    ranges = ForecastRanges(_of(sd, count), nano / 2, nano * more.pop("cost_spread", 2.0), *times)
     forecast = Forecast(
         p=_of(p, count),
-        p_sd=_of(sd, count),
         p_nodes=np.tile(_of(p, count), (3, 1)),
         p_own_sd=_of(sd, count),
         outcomes=float(np.sum(_of(more.pop("outcomes", 100.0), count))),
         cost=nano,
-        cost_p10=nano / 2,
-        cost_p90=nano * more.pop("cost_spread", 2.0),
         output=_of(100.0, count),
         thinking=_of(0.0, count),
-        first_ms=_of(more.pop("first_ms", 300.0), count),
-        total_ms=total,
-        total_p90_ms=_of(more.pop("p90_ms", total * 2), count),
         cached=_of(0.0, count),
         usual_p=_of(more.pop("usual_p", p), count),
         usual_cost=_of(more.pop("usual_cost", cost), count) * NANO_PER_USD,
+        ranges=lambda: ranges,
     )
     plain = Classification(data_class="internal", difficulty=0.5, task=task)
     known: dict[str, Any] = {"stakes": stakes(1.0), "draw": 0.5, "classification": plain}

@@ -136,16 +136,16 @@ def test_only_an_outage_closes_a_target_off() -> None:
 
 def test_where_there_is_a_choice_a_target_has_the_share_that_its_success_rate_is() -> None:
     health = Circuits()
-    assert not any(health.degraded("t") for _ in range(100))
+    assert not any(health.unwell("t")[1] for _ in range(100))
     for number in range(200):
         (health.succeeded if number % 3 else partial(health.failed, trips=True))("t")
     assert health.snapshot() == {"t": "degraded"}
-    assert 60 < sum(not health.degraded("t") for _ in range(100)) < 75
+    assert 60 < sum(not health.unwell("t")[1] for _ in range(100)) < 75
     for _ in range(30):
         health.succeeded("t")
-    assert (health.degraded("t"), health.snapshot()) == (frozenset(), {})
+    assert (health.unwell("t")[1], health.snapshot()) == (frozenset(), {})
     health.took("new", PATIENT_MS, None, 100, at_least=True)
-    assert health.degraded("new"), "it has never answered within a deadline"
+    assert health.unwell("new")[1], "it has never answered within a deadline"
 
 
 @each_row("first_ms, later", [(None, 1), (500, 10), (500, 1)])
@@ -160,14 +160,14 @@ def test_a_target_that_is_ten_times_as_slow_has_a_tenth_until_it_is_quick_again(
             health.took("t", (1_000 + 16 * output) * slower, first_ms and first_ms * min(later, slower), output)
 
     answer(2 * WARM)
-    assert not health.degraded("t")
+    assert not health.unwell("t")[1]
     answer(3, slower=10)
-    assert sum(not health.degraded("t") for _ in range(1_000)) in (99, 100)
+    assert sum(not health.unwell("t")[1] for _ in range(1_000)) in (99, 100)
     for _ in range(100):
         answer(20, slower=5)
     assert health.snapshot() == {"t": "degraded"}, "it is not forgotten how quick it was"
     answer(5)
-    assert not health.degraded("t")
+    assert not health.unwell("t")[1]
 
 
 @each_row("outputs", [(1_500, 6), (6, 1_500)])
@@ -176,7 +176,7 @@ def test_short_answers_after_long_ones_are_not_slow_nor_the_reverse(outputs: tup
     health = Circuits()
     for output in (outputs[0],) * 20 + (outputs[1],) * 20:
         health.took("t", 300 + output / 2, None, output)
-    assert not health.degraded("t")
+    assert not health.unwell("t")[1]
 
 
 def test_a_suspension_outlives_answers_and_failures_and_ends_with_its_hour_or_the_policy(health: Circuits) -> None:

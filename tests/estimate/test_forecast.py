@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.estimate.forecast import FRESH_MS, MOST_KNOWN, PRIOR_SPREAD, Forecaster, delayed
+from router.estimate.forecast import FRESH_MS, MOST_KNOWN, PRIOR_SPREAD, Forecaster
 from router.estimate.latency import Z90
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
@@ -111,10 +111,11 @@ def test_everything_is_a_number_and_in_order(
     asked: Request, attempts: list[AttemptSample], seen: Classification
 ) -> None:
     every = forecast(PLACES, asked, taught(*attempts), seen)
-    columns = np.vstack([column for column in structs.astuple(every) if np.ndim(column)])
+    ranges = every.ranges()
+    columns = np.vstack([column for column in (*structs.astuple(every), *ranges) if np.ndim(column)])
     assert (np.isfinite(columns) & (columns >= 0)).all()
-    assert (every.cost_p10 <= every.cost_p90).all()
-    assert (every.first_ms <= every.total_ms).all()
+    assert (ranges.cost_p10 <= ranges.cost_p90).all()
+    assert (ranges.first_ms <= ranges.total_ms).all()
     assert (every.thinking <= every.output + 1e-9).all()
     most = np.array([min(asked.max_output or 10**9, place.model.max_output) for place in PLACES]) * asked.choices
     assert (every.output <= most + 1e-6).all()
@@ -145,9 +146,9 @@ def test_thoughts_are_counted_in_every_choice_and_at_their_own_price(choices: in
 def test_an_answer_that_a_cap_cuts_is_no_dearer_and_no_slower_than_the_cap() -> None:
     """Else a short cap would still fail a deadline."""
     capped, free = (forecast(PLAIN, request(max_output=most)) for most in (400, None))
-    assert capped.cost_p90[0] == pytest.approx(capped.cost[0])
-    assert free.cost_p90[0] > 2 * free.cost[0]
-    assert capped.total_p90_ms[0] < free.total_p90_ms[0]
+    assert capped.ranges().cost_p90[0] == pytest.approx(capped.cost[0])
+    assert free.ranges().cost_p90[0] > 2 * free.cost[0]
+    assert capped.ranges().total_p90_ms[0] < free.ranges().total_p90_ms[0]
 
 
 CAPS = (None, 100_000, 1_000, 100)
@@ -247,15 +248,15 @@ def test_forecast_hold_and_charge_are_at_the_measured_price() -> None:
 def test_times_follow_what_was_measured_and_few_observations_do_not_make_sure() -> None:
     quick = AttemptSample(target="quick", output=100, first_ms=100, total_ms=600, task=Task.CODE)
     learned = taught(*(structs.replace(quick, ended_ms=number * 1_000) for number in range(300)))
-    known = forecast((target("quick"), target("unseen")), request(), learned)
+    known = forecast((target("quick"), target("unseen")), request(), learned).ranges()
     assert known.total_ms[0] == pytest.approx(600, rel=0.15)
     assert known.total_p90_ms[0] < known.total_ms[1]
-    assert forecast((target("quick"),), request(n=4), learned).total_ms[0] == pytest.approx(known.total_ms[0])
+    assert forecast((target("quick"),), request(n=4), learned).ranges().total_ms[0] == pytest.approx(known.total_ms[0])
 
     def spread(times: int) -> float:
         """Of the logarithm of the output's cost, where the prompt costs next to nothing."""
         learned = taught(*[AttemptSample(target="a", output=400, task=Task.CODE)] * times)
-        known = forecast((target("a", max_output=10**5),), request(prompt_bytes=1), learned)
+        known = forecast((target("a", max_output=10**5),), request(prompt_bytes=1), learned).ranges()
         return float(np.log(known.cost_p90[0] / known.cost_p10[0]) / (2 * Z90))
 
     assert spread(0) == pytest.approx(PRIOR_SPREAD, rel=0.02)
@@ -267,10 +268,10 @@ def test_times_follow_what_was_measured_and_few_observations_do_not_make_sure() 
 @each_row("waiting, spread_ms", [(0, 2_000), (3, 1_000), (99, 200)])
 def test_a_queue_delays_all_of_an_answer(waiting: int, spread_ms: int) -> None:
     """The longer it is, the better its time is known: a sum of many scatters less than one."""
-    plain = forecast(PLACES, request())
-    late = delayed(plain, PLACES, {PLACES[1].id: Queue(wait_ms=2_000, waiting=waiting)})
+    known, busy = Forecaster(PLACES, TargetStats(), PassRateModel(PLACES)), Queue(wait_ms=2_000, waiting=waiting)
+    every = (known.forecast(PLACES, request(), SEEN, 0, queues=queues) for queues in ({}, {PLACES[1].id: busy}))
+    plain, late = (each.ranges() for each in every)
     for difference in (late.first_ms - plain.first_ms, late.total_ms - plain.total_ms):
         assert difference == pytest.approx([2_000 * (at == 1) for at in range(len(PLACES))])
     own = plain.total_p90_ms[1] - plain.total_ms[1]
     assert late.total_p90_ms[1] - late.total_ms[1] == pytest.approx(np.hypot(own, 1.2816 * spread_ms))
-    assert late.cost is plain.cost

@@ -94,13 +94,13 @@ def test_the_harder_the_request_the_fewer_pass_and_the_stronger_target_the_more_
 def test_the_more_is_known_of_a_target_the_surer_and_how_hard_a_request_is_concerns_all_alike(known: Model) -> None:
     own = known.of().own_sd
     assert own[1] < own[2]
-    assert (known.of().sd >= own).all()
+    assert (known.of().sd() >= own).all()
     assert (known.of(failing=0.002).own_sd < own / 2).all(), "what all pass leaves little room"
     sure, unsure = known.of(sd=0.1), known.of(sd=2.0)
     easy, _, hard = unsure.nodes
     assert (easy > hard + 0.2).all()
     assert NODE_WEIGHTS @ unsure.nodes == pytest.approx(unsure.p)
-    assert (unsure.sd > sure.sd).all()
+    assert (unsure.sd() > sure.sd()).all()
     assert np.ptp(sure.nodes, axis=0).max() < 0.1
 
 
@@ -109,12 +109,13 @@ def test_a_subset_of_targets_comes_in_its_own_order_and_many_requests_as_each_by
     known.see(9, "weak", 1.0)
     many = known.expect_each(np.array([each.traits for each in asked], np.float64))
     for row, each in enumerate(asked):
-        for found, alone in zip(many, known.of(each)[:2], strict=True):
-            assert found[row] == pytest.approx(alone)
+        alone = known.of(each)
+        assert many[:, row] == pytest.approx(np.array((alone.p, alone.sd())))
     at = np.array([2, 0])
-    *few, outcomes, alike = known.expect(structs.replace(SEEN, reading=asked[1]), at)
+    *few, outcomes, alike, sd = known.expect(structs.replace(SEEN, reading=asked[1]), at)
     assert (outcomes, alike, known.alike(structs.replace(SEEN, task=Task.MATHS))) == (9.0, {"weak": 9.0}, {})
-    for some, every in zip(few, known.of(asked[1])[:4], strict=True):
+    whole = known.of(asked[1])
+    for some, every in zip((*few, sd()), (*whole[:3], whole.sd()), strict=True):
         assert some == pytest.approx(every[..., at], rel=1e-12)
 
 
@@ -351,7 +352,7 @@ def test_the_order_does_not_matter_and_what_is_taken_back_was_never_there(given:
 def test_old_outcomes_fade_and_the_template_without_news_for_longest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posterior, "MOST_TEMPLATES", 3)
     model = taught(*[(name, "weak", 0.0) for name in "abcad" + "a" * 18])
-    assert [name in model.templates for name in "abcd"] == [True, False, True, True]
+    assert [rates(model, name) != rates(model, "new") for name in "abcd"] == [True, False, True, True]
     hard, late = rates(model, "a")[0], outcome("weak", 1.0, READ, given_ms=HALF_LIFE_MS * 20)
     model.observe(structs.replace(late, template="a"))
     assert rates(model, "a")[0] > hard + 0.2
