@@ -63,9 +63,9 @@ PUBLIC_WEIGHT = 0.1
 UNREAD = "mmlu/"
 """Kinds of which no question is fitted on: docs/routing-benchmark.md says what is told of them when they are new."""
 PHRASE_WEIGHT = 0.1
-SURROUNDED, SURROUNDED_WEIGHT, TRANSLATED_WEIGHT = 0.3, 0.1, 0.3
-"""Share of anchors that are fitted once more with instructions before them; and what each such copy counts for, and
-each translation."""
+SURROUNDED, SURROUNDED_WEIGHT, FRAMED_WEIGHT, TRANSLATED_WEIGHT = 0.3, 0.1, 0.2, 0.3
+"""Share of anchors that are fitted once more with instructions before them; and what each such copy counts for, each
+copy as programs send it, and each translation."""
 FOLDS = 4
 SEED = 0
 _FIRST = embedding.CONTROL + 1
