@@ -342,7 +342,8 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
         if any([_has.returned(end[: _figures.begin].encode()) and not _has.shorter(end.encode()) for end in ends]):
             return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
     if (single := _has.in_one(beginning)) and (single[1] or not _digits(ask[: _figures.short])):
-        return int(_KINDS[max(filter(next(filter(None, single.groups())).decode().startswith, _KINDS), key=len)])
+        stem = max(filter(next(filter(None, single.groups())).decode().startswith, _KINDS), key=len)
+        return int(max(_KINDS[stem], _figures.in_short))
     if not (kinds & cues().counts or _digits(ask[: _figures.short])):
         return 0
     counted = _has.range(beginning)

@@ -53,13 +53,13 @@ class Anchor(NamedTuple):
 
 
 def load(split: str) -> list[Anchor]:
-    """`split`: train or test. ValueError names the file and the anchor that is not one."""
+    """`split`: train, test or contrasts. ValueError names the file and the anchor that is not one."""
     return list(_named(split).values())
 
 
 def _named(split: str) -> dict[str, Anchor]:
     """By the file's name and the place in it, which translations go by."""
-    pool = _pool(split)
+    pool = _pool("test" if split == "test" else "train")
     anchors: dict[str, Anchor] = {}
     for path in sorted((FOLDER / split).glob("*.yaml")):
         for number, row in enumerate(yaml.load(path.read_text(), Loader=_Loader)):
