@@ -7,10 +7,11 @@ read for what is asked, and of all else how much of it there is.
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import re2
 from numpy.typing import NDArray
@@ -196,6 +197,8 @@ _ADDRESSES = frozenset(table("classify/data/asked.yaml")["addresses"])
 def instruction(message: str) -> str:
     """The words that ask: without courtesies, code and quotations, and of a long message only its first and its last
     lines."""
+    if message[:1] == "{" and (field := _field(message.encode())):
+        message = msgspec.json.decode(field[1], type=str)
     message = _without_courtesies(message)
     beginning = message[: _figures.head]
     before, colon, _ = beginning.replace("：", ":").partition(":")
@@ -267,20 +270,16 @@ _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run
 """… and a word or a number is one of them."""
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
-_quotations, _spoken = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "spoken"))
-_upon, _set_apart, _speaks, _greets, _closes_on, _signed, _whole, _named, _everyday, _refers, _definite = (
+_unquoted = partial(re.compile(_PATTERNS["quotations"]).sub, '""')
+_upon, _set_apart, _field, _greets, _closes_on, _signed, _whole, _named, _everyday, _refers, _definite = (
     re2.compile(_PATTERNS[name].encode()).search  # in bytes: of a text RE2's wrapper counts the characters, too
     for name in (
-        *("upon", "set_apart", "speaks", "greets", "closes_on", "signed"),
+        *("upon", "set_apart", "field", "greets", "closes_on", "signed"),
         *("whole", "named", "everyday", "refers", "definite"),
     )
 )
 
 _closes = re2.compile(_PATTERNS["closes"].encode()).finditer
-
-
-def _unquoted(text: str) -> str:
-    return _quotations('""', _spoken(r'\1\2""', text) if _speaks(text.encode()) else text)
 
 
 def width(text: str) -> int:
@@ -347,7 +346,8 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
         if any([_has.returned(end[: _figures.begin].encode()) and not _has.shorter(end.encode()) for end in ends]):
             return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
     if (single := _has.in_one(beginning)) and (single[1] or not _digits(ask[: _figures.short])):
-        return int(_KINDS[max(filter(next(filter(None, single.groups())).decode().startswith, _KINDS), key=len)])
+        stem = max(filter(next(filter(None, single.groups())).decode().startswith, _KINDS), key=len)
+        return int(max(_KINDS[stem], _figures.in_short))
     if not (kinds & cues().counts or _digits(ask[: _figures.short])):
         return 0
     counted = _has.range(beginning)

@@ -61,12 +61,12 @@ def test_courtesies_are_no_part_of_what_is_asked(around: str) -> None:
 LOG = "\n".join(f"2026-11-{day} 10:00:0{day % 9} ERROR billing[{day}]: no route, retry {day}" for day in range(10, 29))
 ROWS = "\n".join(f"{name},{at},{at * 37}.50,Rue {at}" for at, name in enumerate(["Amy", "Bo", "Cleo", "Dev"] * 40))
 QUESTIONS = ("What language is this text in?", "On which day did the council meet?", "An welchem Tag tagte der Rat?")
+ASKED = (*((ask, MATERIAL) for ask in QUESTIONS), ("Which service had the first error?", LOG * 5))
+FORMS = ("{ask}\n\n{text}", "{text}\n\n{ask}", '{{"context": ["{text}"], "query": "{ask}"}}')
 BROUGHT = {
-    "log before": request(text=f"{LOG * 5}\nWhich service had the first error?"),
-    "log after": request(text=f"Which service had the first error?\n{LOG * 5}"),
     "rows before": request(text=f"name,number,amount,street\n{ROWS}\n\nHow many rows are there?"),
-    **{f"before: {question}": request(text=f"{question}\n\n{MATERIAL}") for question in QUESTIONS},
-    **{f"after: {question}": request(text=f"{MATERIAL}\n\n{question}") for question in QUESTIONS},
+    **{f"{form} {ask}": request(text=form.format(ask=ask, text=text)) for form in FORMS for ask, text in ASKED},
+    "a file": conversation(("user", "Setz das Timeout auf 45"), ("assistant", "Ich lese."), ("tool", LOG)),
     "after a colon": request(text=f"Count the words: {PROOF}"),
     "earlier turns": conversation(("user", PROOF), ("assistant", MATERIAL), ("user", "thanks!")),
 }

@@ -3,6 +3,7 @@
 Pasted material and long system prompts are put together from `SPLIT.materials.yaml`, the same ones for the same anchor.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -42,6 +43,8 @@ class Anchor(NamedTuple):
     thinking: int
     """Index into `THINKING`."""
     shape: str
+    user: str
+    """What the user says last, without material."""
     body: dict[str, Any]
     """A Chat Completions request."""
 
@@ -50,13 +53,13 @@ class Anchor(NamedTuple):
 
 
 def load(split: str) -> list[Anchor]:
-    """`split`: train or test. ValueError names the file and the anchor that is not one."""
+    """`split`: train, test or contrasts. ValueError names the file and the anchor that is not one."""
     return list(_named(split).values())
 
 
 def _named(split: str) -> dict[str, Anchor]:
     """By the file's name and the place in it, which translations go by."""
-    pool = _pool(split)
+    pool = _pool("test" if split == "test" else "train")
     anchors: dict[str, Anchor] = {}
     for path in sorted((FOLDER / split).glob("*.yaml")):
         for number, row in enumerate(yaml.load(path.read_text(), Loader=_Loader)):
@@ -110,6 +113,31 @@ def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Ancho
     return copies
 
 
+def framed(anchors: Sequence[Anchor]) -> list[tuple[int, Anchor]]:
+    """Those with material or with examples, by their place, once more as programs send them: a question with its
+    documents in JSON; examples and what is asked in one message, with a sign between what is given and what it becomes.
+    """
+    frames, chance = _pool("train")["frames"], Random(0)
+    copies = list[tuple[int, Anchor]]()
+    for at, anchor in enumerate(anchors):
+        *before, last = anchor.body["messages"]
+        first = int(bool(before) and before[0]["role"] == "system")
+        if anchor.shape == "fewshot":
+            texts, sign = [message["content"] for message in (*before[first:], last)], chance.choice(frames["signs"])
+            pairs = zip(texts[::2], [*texts[1::2], ""], strict=True)
+            text = "\n".join(f"{given}{sign}{answer}".rstrip(" ") for given, answer in pairs)
+        elif anchor.shape == "paste":
+            documents = last["content"].removeprefix(anchor.user).removesuffix(anchor.user).strip().split("\n\n")
+            fields = [*zip(chance.choice(frames["fields"]), (anchor.user, documents), strict=True)]
+            chance.shuffle(fields)
+            text = json.dumps(dict(fields), ensure_ascii=chance.random() < 0.3, indent=chance.choice((None, None, 2)))
+        else:
+            continue
+        body = anchor.body | {"messages": [*before[:first], last | {"content": text}]}
+        copies.append((at, anchor._replace(body=body)))
+    return copies
+
+
 def _several(tools: Sequence[list[Any]], chance: Random) -> list[Any]:
     """All that one, two or six of the requests offer."""
     return [tool for offered in chance.sample(tools, chance.choice((1, 1, 2, 6))) for tool in offered]
@@ -129,7 +157,8 @@ def _anchor(row: Mapping[str, Any], pool: Mapping[str, Any], chance: Random) -> 
     if not (0 <= row["tier"] <= 5 and 1 <= low <= high <= 32_000):
         raise ValueError(f"tier {row['tier']}, out {row['out']}")
     thinking = THINKING.index(row["think"])
-    return Anchor(row["tier"], row["task"], row["lang"], low, high, thinking, _shape(row), _body(row, pool, chance))
+    shape, user, body = _shape(row), str(row.get("user", "")), _body(row, pool, chance)
+    return Anchor(row["tier"], row["task"], row["lang"], low, high, thinking, shape, user, body)
 
 
 def _shape(row: Mapping[str, Any]) -> str:

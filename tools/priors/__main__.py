@@ -17,7 +17,7 @@ import numpy as np
 
 from router.classify import difficulty
 from router.estimate import pass_rate
-from tools.anchors.anchors import load, surrounded, translated
+from tools.anchors.anchors import framed, load, surrounded, translated
 from tools.priors import abilities, outcomes, reader
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -46,11 +46,13 @@ def main() -> None:
 
 def _reader(sets: outcomes.Sets, hard: outcomes.Vector) -> tuple[dict[str, Any], dict[str, Any]]:
     groups = reader.word_groups()
-    train, test = load("train"), load("test")
+    train, test, contrasts = load("train"), load("test"), load("contrasts")
     rows = reader.joined(
         reader.anchor_rows(train, groups),
         reader.copied_rows(surrounded(train, reader.SURROUNDED), reader.SURROUNDED_WEIGHT, groups),
+        reader.copied_rows(framed(train), reader.FRAMED_WEIGHT, groups),
         reader.copied_rows(translated(), reader.TRANSLATED_WEIGHT, groups),
+        reader.contrast_rows(contrasts, groups),
         reader.label_rows(sets.labels, hard, groups),
         reader.phrase_rows(groups),
     )
@@ -60,7 +62,8 @@ def _reader(sets: outcomes.Sets, hard: outcomes.Vector) -> tuple[dict[str, Any],
     fitted, unseen = reader.reader(arrays), reader.anchor_rows(test, groups)
     values = np.stack([reader.outputs(fitted, unseen, at)[0] for at in range(len(test))])
     results = {"held_out": reader.metrics(held.values, train), "test": reader.metrics(values, test)}
-    counts = {"train": len(train), "test": len(test), "public_questions": int((rows.source < 0).sum())}
+    public = int((rows.source < 0).sum()) - len(contrasts)
+    counts = {"train": len(train), "test": len(test), "contrasts": len(contrasts), "public_questions": public}
     return arrays, results | {"counts": counts, "levels": arrays["levels"].round(3).tolist()}
 
 

@@ -63,9 +63,10 @@ PUBLIC_WEIGHT = 0.1
 UNREAD = "mmlu/"
 """Kinds of which no question is fitted on: docs/routing-benchmark.md says what is told of them when they are new."""
 PHRASE_WEIGHT = 0.1
-SURROUNDED, SURROUNDED_WEIGHT, TRANSLATED_WEIGHT = 0.3, 0.1, 0.3
-"""Share of anchors that are fitted once more with instructions before them; and what each such copy counts for, and
-each translation."""
+SURROUNDED, SURROUNDED_WEIGHT = 0.3, 0.1
+"""Share of anchors that are fitted once more with instructions before them; and what each such copy counts for …"""
+FRAMED_WEIGHT, TRANSLATED_WEIGHT, CONTRAST_WEIGHT = 0.1, 0.25, 0.5
+"""… each copy as programs send it, each translation, and each contrast."""
 FOLDS = 4
 SEED = 0
 _FIRST = embedding.CONTROL + 1
@@ -83,7 +84,7 @@ class Rows(NamedTuple):
     weight: Vector
     """[n]."""
     source: NDArray[np.intp]
-    """[n]: which anchor a row is of; −1 for public questions."""
+    """[n]: which anchor a row is of; −1 for public questions and contrasts."""
 
 
 def word_groups() -> NDArray[np.uint8]:
@@ -122,6 +123,12 @@ def copied_rows(copies: Iterable[tuple[int, Anchor]], weight: float, groups: NDA
     sources, anchors = zip(*copies, strict=True)
     rows = anchor_rows(anchors, groups)
     return rows._replace(weight=np.full(len(anchors), weight), source=np.array(sources))
+
+
+def contrast_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Rows:
+    """Each is fitted on with less weight and never held out."""
+    rows, count = anchor_rows(anchors, groups), len(anchors)
+    return rows._replace(weight=np.full(count, CONTRAST_WEIGHT), source=np.full(count, -1))
 
 
 def _columns(read: Sequence[list[ReaderPart]]) -> tuple[Vector, NDArray[Any]]:
