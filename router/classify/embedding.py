@@ -27,8 +27,7 @@ _STEPS = 16.0
 _ROWS = 1_000
 """Rows that are read at a time, so that no second table is ever in memory."""
 Single = NDArray[np.float32]
-_ONES = np.ones(4_096, np.float32)
-"""For as many pieces as most texts have."""
+_ONES = np.ones(4_096, np.float32)  # for as many pieces as most texts have
 _DIGITS = b"0123456789"
 _ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _WEIGHTS = "weights/l2_supercat_256.safetensors"

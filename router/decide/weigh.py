@@ -1,7 +1,7 @@
 """What the strategies decide by, and the value of each target."""
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cache, partial
 from math import erf, hypot, isfinite, pi, sqrt
 from operator import attrgetter
 from typing import Annotated, NamedTuple
@@ -338,7 +338,8 @@ class PairOption(NamedTuple):
 def ranked(situation: DecisionInput, caution: float, options: Sequence[PairOption]) -> Ranking:
     """The best pair of any option, of equals the first, where it beats the best single target as expected and where
     pass rates are `caution` standard deviations lower, or alone is within limits; else single targets by value."""
-    forecast, stakes, tactic = situation.forecast, situation.stakes, None
+    forecast = structs.replace(situation.forecast, ranges=cache(situation.forecast.ranges))  # read more than once
+    situation, stakes, tactic = structs.replace(situation, forecast=forecast), situation.stakes, None
     single = expected_loss(situation, excluded(situation, caution), caution)
     low = np.minimum(np.maximum(forecast.p - caution * forecast.ranges().p_sd, 0.0), 1.0)
     bounds = single.value[single.best], price(forecast.cost, low, stakes)[single.best]

@@ -188,7 +188,6 @@ class Forecaster:
         if np.count_nonzero(CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)) < len(each):
             whole = self._whole(known, request, output, thoughts, whole_prompt)
             p, nodes, own_sd, usual_p = map(whole.__mul__, (p, nodes, own_sd, usual_p))
-        ranges = partial(_ranges, known, sd, whole, fixed, out, each, bound, targets, queues)
         return Forecast(
             p=p,
             p_nodes=nodes,
@@ -201,7 +200,7 @@ class Forecaster:
             cached=read_tokens,
             usual_p=usual_p,
             usual_cost=fixed + usual_out,
-            ranges=ranges,
+            ranges=partial(_ranges, known, sd, whole, fixed, out, each, bound, targets, queues),
         )
 
     def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
