@@ -46,7 +46,6 @@ from router.types.target import Target, Task
 
 MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
 """Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
-UNREAD_STRATEGIES = ("ordered", "pinned", "weighted")
 LEARNED_FROM = 4_096
 """Attempts of the ledger that a new process learns from: tens of milliseconds."""
 LEARNED_AT_ONCE = 256
@@ -87,7 +86,7 @@ def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[st
     """What this process, or another one, has learned from the attempt when it ended, and when its text was read."""
     asked = request_of(row.shape, id=row.request_id, endpoint="chat", model="", stream=False, session="", tags=())
     target, sized = targets.get(row.target), row.reported and row.shape.bytes > 0 and not asked.script.endswith(MEDIA)
-    is_read, unread = len(row.traits) == TRAITS, row.strategy in UNREAD_STRATEGIES
+    is_read = len(row.traits) == TRAITS
     read = Reading.unpack(row.traits).tokens if is_read else TokensRead(0.0, 0.0)  # not known any more
     output, cut = row.visible + (row.reasoning or 0) + row.audio, row.finish_reason == "length"
     sample = AttemptSample(
@@ -108,8 +107,8 @@ def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[st
         ended_ms=row.started_ms + row.total_ms,
         cut=row.outcome != "ok" or cut,
     )
-    learned.observe(structs.replace(sample, task=None, read=USUAL_READ) if unread else sample)
-    if unread and is_read:
+    learned.observe(structs.replace(sample, task=None, read=USUAL_READ) if row.unread else sample)
+    if row.unread and is_read:
         learned.reread(sample)
     if row.overrun:
         learned.overrun(row.target)

@@ -285,7 +285,8 @@ read = partial(with_reading, Classification(data_class=""))
 def read_too(decision: Decision, request: Request) -> Decision:
     """With what the request's text foretells, where the route did not choose by it."""
     known = decision.classification
-    return structs.replace(decision, classification=with_reading(known, request)) if known.unread else decision
+    late = structs.replace(with_reading(known, request), late=True) if known.unread else known
+    return structs.replace(decision, classification=late)
 
 
 def of_text(text: str, functions: str = "") -> AskFeatures:

@@ -93,6 +93,8 @@ class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """… those of the chosen target among them …"""
     outcomes: int | None = None
     """… and those of all requests."""
+    read_late: bool = False
+    """Its text was read once it was answered: nothing went by that."""
     shape: RequestProfile = RequestProfile()
     """By which `lowpass replay` decides the request again, without its text."""
 
@@ -138,6 +140,7 @@ def explain(decision: Decision) -> Explanation:
         ),
         weighed=plan.weigh(),
         stakes=decision.stakes,
+        read_late=known.late,
         shape=decision.shape,
         **dict(zip(_PLANNED, _planned(plan), strict=True)),
     )

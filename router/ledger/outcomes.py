@@ -87,6 +87,7 @@ class _Decision(Struct):
     strategy: str = ""
     chosen: str | None = None
     explored: str = ""
+    read_late: bool = False
     weighed: list[_Weighed] = []
     considered: list[_Considered] = []
 

@@ -126,9 +126,10 @@ class FinishedAttempt(Struct, frozen=True):
     overrun: bool
     cap: int = 0
     shape: RequestProfile = RequestProfile()
-    strategy: str = ""
+    unread: bool = False
+    """Of the newest: nothing was read of the request before it was answered …"""
     traits: bytes = b""
-    """Of the newest: a choice's cap, the request's shape and the route's strategy, as decided; what was read, packed"""
+    """… and what was read, packed; a choice's cap and the request's shape, as decided."""
 
 
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
@@ -191,7 +192,8 @@ def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[
             known = outcomes.decided.decode(document(connection, attempt.request_id) or b"{}")
             cap = next((row.max_output for row in known.considered if row.target == attempt.target), 0)
             traits = b64decode(known.classification.traits)
-            attempts[at] = structs.replace(attempt, traits=traits, shape=known.shape, cap=cap, strategy=known.strategy)
+            unread = known.read_late or not (traits or attempt.task == "embedding")
+            attempts[at] = structs.replace(attempt, traits=traits, shape=known.shape, cap=cap, unread=unread)
     return attempts[::-1]
 
 

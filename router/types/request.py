@@ -481,7 +481,9 @@ class Classification(Struct, frozen=True, kw_only=True):
     task: Task = Task.CHAT
     unfamiliarity: float = 1.0
     reading: Reading | None = None
-    """None: nothing was read, as for embeddings, or not yet, where the route does not choose by it."""
+    """None: nothing was read, as for embeddings, or not yet, where the route does not choose by it …"""
+    late: bool = False
+    """… and so it was read once the request was answered."""
     app: str = ""
     """The application that it comes from …"""
     template: str = ""
