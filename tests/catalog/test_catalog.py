@@ -127,7 +127,7 @@ def test_facts_that_decide() -> None:
 
 
 def test_a_score_is_known_wherever_the_model_is_served() -> None:
-    names = "anthropic/claude-opus-4-5", "openrouter/anthropic/claude-opus-4.5", "openai/gpt-5.4-mini"
+    names = "anthropic/claude-opus-4-5", "openrouter/anthropic/claude-opus-4.5", "mistral/ministral-3b-2512"
     bedrock = "bedrock/eu.anthropic.claude-opus-4-5-20251101-v1:0"
     direct, router, smaller, cloud = (CATALOG.models[name][0].scores for name in (*names, bedrock))
     assert direct == router == cloud != smaller == {}
