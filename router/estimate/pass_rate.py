@@ -229,13 +229,14 @@ class PassRateModel:
             parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes, dict[str, dict[str, float]]])
         except msgspec.DecodeError:
             return False
-        self._alike.update(parts[4])
-        return (
+        understood = (
             self.posterior.restore(parts[0])
             and self.templates.restore(parts[1])
             and self.by_tenant.restore(parts[2], self._at)
             and self.by_template.restore(parts[3], self._at)
         )
+        self._alike.update(parts[4] if understood else {})
+        return understood
 
     def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
@@ -270,7 +271,7 @@ class PassRateModel:
         self.posterior = Posterior(tuple(self._at), _COMMON_VARIANCES, own, basis=cards.version)
         self.templates = Templates(tuple(self._at), len(LEARNED))
         self.by_tenant = Pooled(MOST_SAID, 4 + len(LEARNED))
-        self.by_template = Pooled(MOST_OF_TEMPLATE, 3 + len(LEARNED))
+        self.by_template = Pooled(MOST_OF_TEMPLATE, 5 + len(LEARNED))
         self._usual_now = np.zeros(0), np.zeros(0)
 
     def better(self, at: int, effort: str) -> float:
@@ -296,8 +297,8 @@ class PassRateModel:
             p, sd = self.usual(at), np.full(len(at), 0.3)
             return ExpectedRates(p, np.tile(p, (3, 1)), sd, *known, lambda: sd)
         traits = seen.reading.traits.astype(np.float64)
-        nodes, own_sd = self._corrected(self.failing(at) if failing is None else failing, traits, at)
-        nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights, at)
+        rates = self._corrected(self.failing(at) if failing is None else failing, traits, at)
+        nodes, own_sd = self.templates.apply(seen.template, *rates, self.posterior.weights, at)
         p = NODE_WEIGHTS.dot(nodes)
         return ExpectedRates(p, nodes, own_sd, *known, partial(_deviation, p, nodes, own_sd))
 
@@ -306,12 +307,12 @@ class PassRateModel:
         every = np.arange(len(self._at))
         failing = self.failing(every)
         known = [self._corrected(failing, row, every) for row in traits]
-        rows = [(p := NODE_WEIGHTS.dot(nodes), _deviation(p, nodes, own_sd)) for nodes, own_sd in known]
+        rows = [(p := NODE_WEIGHTS.dot(nodes), _deviation(p, nodes, own_sd)) for _, nodes, own_sd in known]
         return np.array(rows).reshape(-1, 2, len(every)).swapaxes(0, 1)
 
-    def _corrected(self, failing: Vector, traits: Vector, at: Index) -> tuple[Vector, Vector]:
-        """Pass rates [3, n] by what was learned of all requests, and the deviation [n] of each target's own part, and
-        of how far what was learned of other targets carries over."""
+    def _corrected(self, failing: Vector, traits: Vector, at: Index) -> tuple[Vector, Vector, Vector]:
+        """Pass rates [n] by traits alone; [3, n] by what was learned of all requests; and the deviation [n] of each
+        target's own part, and of how far what was learned of other targets carries over."""
         prior = _prior(failing, traits)
         usual = NODE_WEIGHTS.dot(prior)
         spread = 4.0 * (usual - usual * usual)
@@ -322,7 +323,7 @@ class PassRateModel:
         prior -= usual
         prior *= np.minimum(np.maximum(4.0 * (rate - rate * rate) / floor, 0.0), 1.0)
         prior += rate
-        return kept(prior), np.hypot(own_sd * floor, slope * carried_sd)
+        return usual, kept(prior), np.hypot(own_sd * floor, slope * carried_sd)
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""
@@ -359,7 +360,8 @@ class PassRateModel:
                 self.posterior.update(at, np.array(means), above, noise_of_all, turn.at_ms, count)
                 count = 0.0
         if template:
-            precise = row * (outcome.weight / spread)
+            squares = expected * expected, expected * residual
+            precise = np.concatenate((row[:3], squares, row[3:])) * (outcome.weight / spread)
             self.templates.observe(template, at, precise, at_ms)
             if application := application_of(template):
                 turn = self.by_template.turn(template, target, precise, at_ms)

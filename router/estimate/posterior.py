@@ -15,7 +15,7 @@ from router.types.request import Latest, application_of, oldest
 
 # What was observed, as sums: evidence of several workers adds up, and fades as time passes.
 
-VERSION = 2
+VERSION = 3
 """Of the bytes; evidence of another version is not understood."""
 
 
@@ -361,6 +361,9 @@ FEW = 8.0
 """… and at most that of the mean of so many outcomes: what is expected counts like so many where nearly all pass."""
 
 
+LOOKS, MOST_APART = 1.0, 2.0
+"""Sum of squares of what requests of a template were expected to pass, ÷ variance of an outcome, as much as which is
+believed beforehand: that those which look harder are; and by how many times as much they may be."""
 MISREAD = 2.0**2
 """Square of logits between what is expected and what is observed of a template, from which on differences of half a
 logit in how its requests look say nothing; far beyond, a logit."""
@@ -412,7 +415,7 @@ def believed(above: Vector, count: Vector, p: Vector) -> Vector:
 
 
 class _TemplateRows(Struct, frozen=True, array_like=True):
-    """Of one template, the rows [n, 3 + K] of those targets that have outcomes."""
+    """Of one template, the rows [n, 5 + K] of those targets that have outcomes."""
 
     template: str
     at_ms: int
@@ -425,27 +428,28 @@ _templates_decoder = msgspec.msgpack.Decoder(tuple[_TemplateRows, ...])
 
 
 class Templates:
-    """Of T targets by name, in K traits. One thread. By template, sums [T, 3 + K] of its outcomes: 1 ÷ variance of an
-    outcome; times what it is above what traits foretell; times what they foretell; times its traits."""
+    """Of T targets by name, in K traits. One thread. By template, sums [T, 5 + K] of its outcomes: 1 ÷ variance of an
+    outcome; times what it is above what traits foretell; times what they foretell; times the square of that, and both
+    together; times its traits."""
 
     def __init__(self, targets: Sequence[str], traits: int) -> None:
-        self._targets, shape = tuple(targets), (len(targets), 3 + traits)
+        self._targets, shape = tuple(targets), (len(targets), 5 + traits)
         self._known = Recent[str, Fading](MOST_TEMPLATES, lambda: Fading(shape), str)
 
     def observe(self, template: str, target: int, sums: Vector, at_ms: int) -> None:
-        """Those of an outcome [3 + K]: its score less what its traits foretold, before anything was learned. Negative
+        """Those of an outcome [5 + K]: its score less what its traits foretold, before anything was learned. Negative
         ones take the same outcome back."""
         known = self._known.used(template)
         known.sums[target] += sums * known.fade(at_ms)[1]
 
     def apply(
-        self, template: str, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
+        self, template: str, prior: Vector, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
     ) -> tuple[Vector, Vector]:
         """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of the template, if
         any is remembered of it or of its application: by as much as the odds of the requests that were observed, which
         may be easier or harder than this one.
 
-        `learned` [T, K]: weights of traits that are already in `nodes`."""
+        `prior` [n]: foretold by traits alone; `learned` [T, K]: weights of traits that are already in `nodes`."""
         known = [row for name in (template, application_of(template)) if (row := self._known.get(name))]
         if not known:
             return nodes, own_sd
@@ -461,7 +465,13 @@ class Templates:
         observed = weight > 0
         weight = np.where(observed, weight, 1.0)
         p = NODE_WEIGHTS @ nodes
-        _, above, foretold, *traits = rows.T / weight
+        _, above, foretold, squares, both, *traits = rows.T / weight
+        # How requests look against the others counts as far as those that looked harder did worse.
+        counts = observed * weight
+        lost = counts.dot(both - above * foretold) / (
+            counts.dot(np.maximum(squares - foretold * foretold, 0.0)) + LOOKS
+        )
+        apart = min(max(1.0 + float(lost), 0.0), MOST_APART)
         of_traits = (np.array(traits).T * learned[at]).sum(1)
         there = np.where(observed, kept(foretold + of_traits), p)
         above = np.where(observed, above - of_traits, 0.0)
@@ -475,16 +485,21 @@ class Templates:
         precision = 1 / SHARED + (observed * steep**2 / variance).sum()
         shift = steep * float((observed * steep * above / variance).sum() / precision)
         reached = kept(there + shift + np.where(observed, own / variance * (above - shift), 0.0))
-        looks = np.vstack((p, nodes))
-        rates = np.vstack((reached, there, looks))
-        as_reached, as_there, *as_looks = np.log(rates / (1 - rates))
+        rates = np.vstack((reached, there, kept(prior), kept(foretold), p, nodes))
+        as_reached, as_there, as_prior, as_foretold, *as_looks = np.log(rates / (1 - rates))
         odds = np.where(observed, as_reached - as_there, shift / slope)
+        unsure = np.where(observed, min(apart, 1.0), 1.0) * (np.array(as_looks) - as_looks[0])
+        # What is left of how it looked by itself, once what was learned of all requests is taken into account.
+        by_looks, left = as_prior - as_foretold, as_looks[0] - as_there
+        by_looks = np.where(observed & (by_looks * left > 0), np.clip(left, -abs(by_looks), abs(by_looks)), 0.0)
+        as_looks = as_looks[0] + (apart - 1) * by_looks + unsure
+        looks = 1 / (1 + np.exp(-as_looks))
         # Where requests are far from what they look like, one that looks a little easier is no easier.
         unclear = odds * odds / (odds * odds + MISREAD)
         odds -= np.where(observed, np.clip(as_looks[0] - as_there, -unclear, unclear), 0.0)
         # Nor does a rate near 0 or 1, which a few odd answers move by logits, say as much of requests that are harder.
         most = np.where(observed, np.abs(reached - there), 1.0)
-        mean, *moved = looks + np.clip(1 / (1 + np.exp(-np.array(as_looks) - odds)) - looks, -most, most)
+        mean, *moved = looks + np.clip(1 / (1 + np.exp(-as_looks - odds)) - looks, -most, most)
         doubt_reached, doubt_mean = doubt(np.array((reached, mean)))
         # As sure as own outcomes make it, at the rate that they show.
         known = np.sqrt(own / weight / variance * ((reached * (1 - reached) + NOISE_FLOOR) / (slope + NOISE_FLOOR)))

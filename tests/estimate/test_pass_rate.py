@@ -269,6 +269,17 @@ def test_after_two_hundred_outcomes_a_template_passes_as_often_as_they_did() -> 
         assert abs(sibling.p[1] - before) < 0.7 * abs(0.6 - before) + 0.01
 
 
+def test_how_requests_of_a_template_look_counts_as_far_as_those_that_look_harder_do_worse() -> None:
+    looks = reading(EASY), reading(MIDDLING)
+    for harder, least, most in ((1.0, 0.98, 0.97), (0.0, 0.9, 0.25)):
+        model = PassRateModel((WEAK, STRONG))
+        for read, score in zip(looks * 50, (1.0, harder) * 50, strict=True):
+            model.observe(structs.replace(outcome("strong", score, read), template="a"))
+        easy, hard = (model.expect(structs.replace(SEEN, reading=read, template="a"), EVERY).p[1] for read in looks)
+        assert easy > least
+        assert hard > most if harder else hard < most
+
+
 def test_templates_that_differ_by_a_name_learn_from_each_other_and_one_alone_moves_the_others_by_little() -> None:
     """The first 14 digits stand for tenant and application."""
     many = taught(*[(f"{'5' * 14}{at:010}", "strong", 0.0) for at in range(50)])

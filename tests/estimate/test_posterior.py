@@ -152,7 +152,7 @@ def broken(precision: float = 0.0, pull: float = 0.0) -> bytes:
         taught(drawn(9)).state()[:-1],
         taught(drawn(9), basis="other").state(),
         Posterior(("a",), np.ones(K + 1), np.ones((1, K + 1))).state(),
-        taught(drawn(9)).state().replace(b"\x98\x02", b"\x98\x03", 1),
+        taught(drawn(9)).state().replace(b"\x98\x03", b"\x98\x04", 1),
         broken(precision=-1_000),
         broken(pull=INF),
     ],
