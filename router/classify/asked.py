@@ -370,7 +370,7 @@ def _stated_amount(ask: bytes, *, writes: bool) -> int:
         each = each or _has.mentioned(ask[: amount.start(2)])
         wanted = made and start >= made.end() and not limit and not _has.elsewhere(ask[made.end() : start])
         words = per <= _figures.per_word  # of which all are to be written
-        if not each and (wanted or (words and writes) or _has.within(ask[:start])):
+        if not each and (wanted or (words and writes) or _has.within(ask[:start]) or _has.begins(ask[: amount.end(3)])):
             tokens = _number(number.decode()) * per
             tokens = min(tokens, _figures.most_stated) if words else tokens
             most = tokens if most < tokens <= _figures.most_stated else most
