@@ -161,7 +161,7 @@ def load() -> Cards:
 Index = NDArray[np.intp]
 WIDER = 4.0
 """A target that drifts has what was observed of it count a quarter."""
-USUAL_DIFFICULTIES = np.array([-8.0, -5.4, -2.4, -0.6, 0.7, 2.2])
+USUAL_DIFFICULTIES = np.array([-8.0, -5.0, -2.0, -0.6, 0.7, 2.2])
 """Of everyday traffic, equally often: the tiers of the anchors that difficulty was fitted on (tools/anchors)."""
 LEARNED = np.array([0, DIFFICULTY, UNFAMILIARITY, *range(SHARE, TRAITS)])
 """Traits that residuals are learned by."""
