@@ -13,7 +13,7 @@ from router.errors import invalid
 from router.ledger.facts import PASSES, LabelFilter, Query, Sums, passes
 from router.ledger.rollups import sums
 from router.ledger.rows import EVER_MS, Connection
-from router.report.report import Definition, Report, declared, in_usd, made, parse_time
+from router.report.report import Definition, Report, declared, made, parse_time
 from router.types.target import Target
 
 # What a report is made from, and what every report tells of itself.
@@ -156,8 +156,7 @@ def zone_of(name: str) -> tzinfo:
 
 def listed(name: str, source: LedgerView, **values: str) -> Report:
     """The lines that its statement in `reports.yaml` finds for these values, or in the window."""
-    lines = source.connection.execute(declared()[name].sql, values or source.request.bounds).fetchall()
-    return made(name, in_usd(name, lines))
+    return made(name, source.connection.execute(declared()[name].sql, values or source.request.bounds).fetchall())
 
 
 def filter_parts(text: str) -> tuple[str, str, str]:
