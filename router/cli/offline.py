@@ -24,7 +24,7 @@ from router.config.load import load_policy, shipped
 from router.decide.explain import PlacedExplanation, encode, examine, reason
 from router.decide.health import Health
 from router.errors import ConfigError
-from router.estimate.forecast import Forecaster
+from router.estimate.forecast import FRESH_MS
 from router.export.focus import Directory
 from router.ledger import rows
 from router.ledger.adjust import Adjusted, Booking, Correction, adjust, learn_billing
@@ -36,7 +36,7 @@ from router.ledger.query import Held, Spent, booked
 from router.ledger.reconcile import Comparison, Reconciliation, StatementError, read
 from router.ledger.rows import Connection
 from router.ledger.verify import VerifyFinding, lasting
-from router.replay.sides import known
+from router.replay.sides import forecasters
 from router.report.budgets import budgets as pots
 from router.report.render import table as drawn
 from router.report.report import Report, Row, made
@@ -124,8 +124,7 @@ def explain_request(
     check(rules, request, caller)
     screened = asyncio.run(_screened(rules.screen, request, caller))
     targets = tuple(config.targets.values())
-    knowledge = known(ledger, targets)
-    forecaster = Forecaster(targets, knowledge.learned, knowledge.beliefs(targets))
+    forecaster = forecasters(ledger, targets)(targets, FRESH_MS)
     decision, _ = choose(rules, request, caller, screened, Health(time.monotonic), forecaster, draw)
     return examine(read_too(decision, request))
 
