@@ -37,9 +37,9 @@ from router.ledger.reconcile import Comparison, Reconciliation, StatementError, 
 from router.ledger.rows import Connection
 from router.ledger.verify import VerifyFinding, lasting
 from router.replay.sides import forecasters
-from router.report.budgets import budgets as pots
+from router.report.budgets import BudgetStanding, all_standings
 from router.report.render import table as drawn
-from router.report.report import Report, Row, made
+from router.report.report import Row, made
 from router.screen import Screen, Screened
 from router.settings import Settings
 from router.types.account import NOTHING, RATE_ACCOUNTS, Account, Reservation, Unit
@@ -50,17 +50,17 @@ from router.types.request import DAY_MS, Caller, Endpoint, Path, Request
 from router.types.target import Secret, Target
 
 
-def budget_report(settings: Settings) -> Report:
+def budget_standings(settings: Settings) -> Sequence[BudgetStanding]:
     """As the store has it now, gateway or not. Raises `ConfigError`, `StoreUnavailable`."""
     ledger = ledger_of(settings)
     budgets = declared(settings, ledger)
 
-    async def read() -> Report:
+    async def read() -> Sequence[BudgetStanding]:
         journal = SqliteJournal(settings.sqlite)
         stores = Stores(settings.redis_url, journal, journal, ledger, lambda: budgets)
         try:
             await stores.start()
-            return await pots(stores.store, budgets, now_ms())
+            return await all_standings(stores.store, budgets, now_ms())
         finally:
             await stores.stop()
             await journal.end()

@@ -148,7 +148,6 @@ def replay(
         past, gone = documents(connection), expired(connection, since_ms, until_ms)
     return Replayed(
         policy=sides.new.hash,
-        path=config.path,
         since_ms=since_ms,
         until_ms=until_ms,
         routes=tuple(sorted(routes, key=lambda effect: effect.route)),

@@ -44,7 +44,6 @@ class Effect(Struct, frozen=True, kw_only=True):
 class Replayed(Struct, frozen=True, kw_only=True):
     policy: str
     """Its hash, as decisions have it."""
-    path: str
     since_ms: int | None
     until_ms: int | None
     routes: tuple[Effect, ...]
