@@ -231,14 +231,13 @@ class GatewayProcess:
         from router.api import admin, rest
         from router.api.dashboard.pages import Dashboard
         from router.api.dashboard.routes import routes
-        from router.report.budgets import budgets as pots
-        from router.report.report import Report
+        from router.report.budgets import BudgetStanding, all_standings
 
         ledger, store, declared = self._ledger, self._budgets, self._declared
         counted, read = self._telemetry.feedback, self._recorder.read_waiting
 
-        async def balances() -> Report:
-            return await pots(store, declared(), now_ms())
+        async def balances() -> Sequence[BudgetStanding]:
+            return await all_standings(store, declared(), now_ms())
 
         site = Dashboard(
             ledger=ledger,

@@ -26,11 +26,10 @@ from router.ledger.outcomes import AnsweringAttempt, answered, say
 from router.ledger.query import decision
 from router.observe.metrics import Values, of_engines, page
 from router.pipeline import Pipeline
-from router.report.budgets import as_metrics, every, measured
+from router.report.budgets import BudgetStanding, all_standings, as_metrics
 from router.report.catalog import contents, definition, read
 from router.report.query import Parameters
 from router.report.render import as_csv, as_json
-from router.report.report import Report
 from router.types.account import BudgetStore, Journal, LedgerUnavailable, StoreUnavailable
 from router.types.attempt import CLIENT, PASSED, REVIEWER, SourceScore
 from router.types.clock import created_ms, new_id, now_ms
@@ -199,7 +198,7 @@ def metrics_routes(
         metrics = {**await values(), **of_engines(engines())}
         with suppress(StoreUnavailable):
             bounded = [budget for budget in declared() if budget.scope not in ENDLESS]
-            metrics |= as_metrics(await measured(store, await every(store, bounded, now_ms())))
+            metrics |= as_metrics(await all_standings(store, bounded, now_ms()))
         return Response(page(metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -217,10 +216,10 @@ class ReportQuery(Parameters, frozen=True, kw_only=True, forbid_unknown_fields=T
 def reports_routes(
     router: APIRouter,
     ledger: Ledger,
-    budgets: Callable[[], Awaitable[Report]],
+    budgets: Callable[[], Awaitable[Sequence[BudgetStanding]]],
     targets: Callable[[], Mapping[str, Target]] = dict,
 ) -> None:
-    """`budgets` makes the report of that name from the budgets' store; `targets` of the policy in force."""
+    """`budgets` reads the standings of budgets from their store; `targets` of the policy in force."""
 
     @router.get("/v1/reports")
     def every() -> Response:
@@ -233,8 +232,8 @@ def reports_routes(
             query = msgspec.convert({**given, "where": given.getlist("where")}, ReportQuery)
         except msgspec.ValidationError as error:
             raise unreadable(error) from None
-        pots = await budgets() if definition(name).needs_pots else None
-        result = await asyncio.to_thread(read, ledger, name, query, targets(), pots)
+        standings = await budgets() if definition(name).needs_pots else None
+        result = await asyncio.to_thread(read, ledger, name, query, targets(), standings)
         if query.format == "json" and not query.table:
             return answer(Raw(as_json(result)))
         # To be saved, not looked at.

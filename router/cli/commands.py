@@ -176,7 +176,7 @@ def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
 def _read(settings: "Settings", name: str, question: "Parameters") -> "Report":
     from msgspec import structs
 
-    from router.cli.offline import budget_report, policy_read
+    from router.cli.offline import budget_standings, policy_read
     from router.report.catalog import NAME, contents, definition, read
     from router.types.account import StoreUnavailable
 
@@ -185,9 +185,9 @@ def _read(settings: "Settings", name: str, question: "Parameters") -> "Report":
     silent = failing(StoreUnavailable, about="the store of the budgets does not answer: ")
     with silent, ledger_there(settings) as ledger:
         about = definition(name)
-        pots = budget_report(settings) if about.needs_pots else None
+        standings = budget_standings(settings) if about.needs_pots else None
         targets, which = policy_read(settings, ledger)
-        answer = read(ledger, name, question, targets, pots)
+        answer = read(ledger, name, question, targets, standings)
         return structs.replace(answer, note=f"{answer.note} {which}") if about.reads_policy else answer
 
 

@@ -24,7 +24,7 @@ from router.config.load import load_policy, shipped
 from router.decide.explain import PlacedExplanation, encode, examine, reason
 from router.decide.health import Health
 from router.errors import ConfigError
-from router.estimate.forecast import Forecaster
+from router.estimate.forecast import FRESH_MS
 from router.export.focus import Directory
 from router.ledger import rows
 from router.ledger.adjust import Adjusted, Booking, Correction, adjust, learn_billing
@@ -36,10 +36,10 @@ from router.ledger.query import Held, Spent, booked
 from router.ledger.reconcile import Comparison, Reconciliation, StatementError, read
 from router.ledger.rows import Connection
 from router.ledger.verify import VerifyFinding, lasting
-from router.replay.sides import known
-from router.report.budgets import budgets as pots
+from router.replay.sides import forecasters
+from router.report.budgets import BudgetStanding, all_standings
 from router.report.render import table as drawn
-from router.report.report import Report, Row, made
+from router.report.report import Row, made
 from router.screen import Screen, Screened
 from router.settings import Settings
 from router.types.account import NOTHING, RATE_ACCOUNTS, Account, Reservation, Unit
@@ -50,17 +50,17 @@ from router.types.request import DAY_MS, Caller, Endpoint, Path, Request
 from router.types.target import Secret, Target
 
 
-def budget_report(settings: Settings) -> Report:
+def budget_standings(settings: Settings) -> Sequence[BudgetStanding]:
     """As the store has it now, gateway or not. Raises `ConfigError`, `StoreUnavailable`."""
     ledger = ledger_of(settings)
     budgets = declared(settings, ledger)
 
-    async def read() -> Report:
+    async def read() -> Sequence[BudgetStanding]:
         journal = SqliteJournal(settings.sqlite)
         stores = Stores(settings.redis_url, journal, journal, ledger, lambda: budgets)
         try:
             await stores.start()
-            return await pots(stores.store, budgets, now_ms())
+            return await all_standings(stores.store, budgets, now_ms())
         finally:
             await stores.stop()
             await journal.end()
@@ -124,8 +124,7 @@ def explain_request(
     check(rules, request, caller)
     screened = asyncio.run(_screened(rules.screen, request, caller))
     targets = tuple(config.targets.values())
-    knowledge = known(ledger, targets)
-    forecaster = Forecaster(targets, knowledge.learned, knowledge.beliefs(targets))
+    forecaster = forecasters(ledger, targets)(targets, FRESH_MS)
     decision, _ = choose(rules, request, caller, screened, Health(time.monotonic), forecaster, draw)
     return examine(read_too(decision, request))
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from router.budget.budget import Downgrade
 from router.decide import in_force
-from router.replay.read import BUCKETS, MOVE, REFUSED, SERVED, Flow, Labels, Lines, Part, TargetTotals, stopped
+from router.replay.read import BUCKETS, MOVE, REFUSED, SERVED, Flow, Lines, Part, TargetTotals, number_of, stopped
 from router.replay.report import NO_TARGET, Change, Effect, Line
 from router.replay.sides import Policies
 from router.types.decision import Vector
@@ -234,11 +234,13 @@ def limited(part: Part, changes: Differences, sides: Policies) -> tuple[Part, Di
 
 def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
     """`at`: rows; `by`: of each row the account that stops it."""
-    moves, rows, changed = Labels(part.moves), part.rows.copy(), part.changed.copy()
+    moves, rows, changed = {move: at for at, move in enumerate(part.moves)}, part.rows.copy(), part.changed.copy()
     routes = rows["route"][at].tolist()
     numbers = np.full(len(rows), -1, np.int32)
     numbers[at] = [
-        moves.at((part.routes[route], ANY_TARGET, NO_TARGET, f"budget {part.accounts[account].budget} is used up"))
+        number_of(
+            moves, (part.routes[route], ANY_TARGET, NO_TARGET, f"budget {part.accounts[account].budget} is used up")
+        )
         for route, account in zip(routes, by[at].tolist(), strict=True)
     ]
     rows["after"][at] = REFUSED
@@ -252,7 +254,7 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
     lines["row"], lines["move"], lines["p_before"] = others, numbers[others], np.nan
     lines["to"] = lines["then"] = -1
     lines["id"], lines["at_ms"] = first["id"], first["at_ms"]
-    return structs.replace(part, rows=rows, changed=np.concatenate([changed, lines]), moves=moves.labels)
+    return structs.replace(part, rows=rows, changed=np.concatenate([changed, lines]), moves=tuple(moves))
 
 
 # Where each class went, and where it would go.

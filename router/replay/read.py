@@ -2,11 +2,11 @@
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby
 from math import isnan, nan
 from operator import add, itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -77,18 +77,9 @@ class TargetTotals(NamedTuple):
         return TargetTotals._make(map(add, self, other))
 
 
-class Labels(Generic[K]):
-    """Values ↔ small numbers."""
-
-    def __init__(self, labels: Iterable[K] = ()) -> None:
-        self._at = {label: at for at, label in enumerate(labels)}
-
-    def at(self, label: K) -> int:
-        return self._at.setdefault(label, len(self._at))
-
-    @property
-    def labels(self) -> tuple[K, ...]:
-        return tuple(self._at)
+def number_of(numbers: dict[K, int], label: K) -> int:
+    """Labels are numbered as they come."""
+    return numbers.setdefault(label, len(numbers))
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -110,12 +101,15 @@ class Part(Struct, frozen=True, kw_only=True):
 
 def joined(parts: Sequence[Part]) -> Part:
     """In the order of the parts, which is that of time; lines get the numbers of the whole. Below 0: there is none."""
-    labels: dict[str, Labels[Any]] = {name: Labels() for name in NUMBERED.values()}
+    labels: dict[str, dict[Any, int]] = {name: {} for name in NUMBERED.values()}
     lines = {name: [np.zeros(0, kind)] for name, kind in LINES.items()}
     totals: dict[str, TargetTotals] = {}
     first = 0
     for part in parts:
-        numbers = {name: np.array(list(map(labels[name].at, getattr(part, name))), np.int32) for name in labels}
+        numbers = {
+            name: np.array([number_of(known, label) for label in getattr(part, name)], np.int32)
+            for name, known in labels.items()
+        }
         for name, kind in LINES.items():
             moved = getattr(part, name).copy()
             for field in NUMBERED.keys() & {*(kind.names or ())}:
@@ -129,7 +123,7 @@ def joined(parts: Sequence[Part]) -> Part:
             totals[name] = totals.get(name, TargetTotals()).plus(counts)
     arrays: dict[str, Any] = {name: np.concatenate(some) for name, some in lines.items()}
     return Part(
-        **arrays | {name: known.labels for name, known in labels.items()},
+        **arrays | {name: tuple(known) for name, known in labels.items()},
         totals=totals,
         before=sum((part.before for part in parts), Counter[Flow]()),
         after=sum((part.after for part in parts), Counter[Flow]()),
@@ -284,7 +278,7 @@ class ReplayReader:
         self._compared, self._new = compared, compared.new
         self._callers, self._wanted, self._scores = callers, wanted, scores
         self._terms: dict[tuple[int, str], bool] = {}
-        self._labels: dict[str, Labels[Any]] = {name: Labels() for name in NUMBERED.values()}
+        self._labels: dict[str, dict[Any, int]] = {name: {} for name in NUMBERED.values()}
         self._lines: dict[str, list[Any]] = {name: [] for name in LINES}
         self._totals: dict[str, TargetTotals] = {}
         self._before, self._after, self._unknown = Counter[Flow](), Counter[Flow](), Counter[str]()
@@ -294,7 +288,7 @@ class ReplayReader:
     def part(self) -> Part:
         arrays: dict[str, Any] = {name: np.array(lines, LINES[name]) for name, lines in self._lines.items()}
         return Part(
-            **arrays | {name: known.labels for name, known in self._labels.items()},
+            **arrays | {name: tuple(known) for name, known in self._labels.items()},
             totals=self._totals,
             before=self._before,
             after=self._after,
@@ -330,7 +324,7 @@ class ReplayReader:
         self._compare(record, old)
 
     def _number(self, field: str, label: Hashable) -> int:
-        return self._labels[NUMBERED[field]].at(label)
+        return number_of(self._labels[NUMBERED[field]], label)
 
     def _repriced(self, record: Stored, old: PolicyReplay | None) -> bool:
         """The new policy has another model or price behind the target that it stays with; without the old policy the

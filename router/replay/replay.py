@@ -4,7 +4,7 @@ import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing import get_context
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from router.config.policy import Config
 from router.ledger import keys
@@ -14,9 +14,9 @@ from router.ledger.query import PositionRange, decided, stretches
 from router.ledger.rollups import expired
 from router.ledger.rows import Connection, documents
 from router.replay.estimate import differences, effects, egress, factor, limited, shifted, unknowns
-from router.replay.read import Part, ReplayReader, Wanted, joined
+from router.replay.read import Part, ReplayReader, joined
 from router.replay.report import Replayed
-from router.replay.sides import Policies, Stored, compared
+from router.replay.sides import Stored, compared
 from router.report.catalog import filter_of
 from router.report.query import LedgerView, Parameters, request_of
 from router.report.report import Definition
@@ -67,36 +67,15 @@ _ASKABLE = Definition(name="replay", where=tuple(DIMENSIONS))
 _SCORES: str = patterns("ledger/data/sql.yaml")["query"]["scores"]
 
 
-class ReplayJob(Struct, frozen=True):
-    """What every process is told."""
-
-    ledger: Ledger
-    compared: Policies
-    wanted: Wanted
-    since_ms: int | None
-    until_ms: int | None
-
-    def read(self, stretch: PositionRange) -> Part:
-        """As of one moment. Raises `LedgerUnavailable`."""
-        with self.ledger.reading() as connection:
-            reader = ReplayReader(self.compared, callers(connection), self.wanted, scores(connection))
-            rows = decided(connection, stretch, self.since_ms, self.until_ms)
-            for row in rows:
-                reader.take(row)
-            return reader.part()
+_here: list[Callable[[PositionRange], Part]] = []
+"""Reads a stretch; of this process, for those that are forked from it."""
 
 
-_here: list[ReplayJob] = []
-"""Of this process, for those that are forked from it."""
-
-
-def parts(work: ReplayJob, processes: int) -> list[Part]:
+def parts(read: Callable[[PositionRange], Part], every: Sequence[PositionRange], processes: int) -> list[Part]:
     """In the order of time. More than one process: forked, so this one must have no threads and no event loop."""
-    with work.ledger.reading() as connection:
-        every = stretches(connection, work.since_ms, work.until_ms)
     if processes < 2 or len(every) < 2:
-        return [work.read(stretch) for stretch in every]
-    _here[:] = [work]
+        return list(map(read, every))
+    _here[:] = [read]
     with get_context("fork").Pool(min(processes, len(every)), _begin) as pool:
         return pool.map(_read, every, chunksize=1)
 
@@ -113,7 +92,7 @@ def _begin() -> None:
 
 
 def _read(stretch: PositionRange) -> Part:
-    return _here[0].read(stretch)
+    return _here[0](stretch)
 
 
 def scores(connection: Connection) -> Callable[[str], float | None]:
@@ -149,8 +128,19 @@ def replay(
     No target is called, and nothing is written. Not inside an event loop; with several processes, in a process
     without threads. Raises `LedgerUnavailable`, and ValueError for a `where` of what requests don't have.
     """
-    sides = compared(config, others, ledger)
-    whole = joined(parts(ReplayJob(ledger, sides, wanted(where), since_ms, until_ms), processes))
+    sides, chosen = compared(config, others, ledger), wanted(where)
+
+    def read(stretch: PositionRange) -> Part:
+        """As of one moment."""
+        with ledger.reading() as connection:
+            reader = ReplayReader(sides, callers(connection), chosen, scores(connection))
+            for row in decided(connection, stretch, since_ms, until_ms):
+                reader.take(row)
+            return reader.part()
+
+    with ledger.reading() as connection:
+        every = stretches(connection, since_ms, until_ms)
+    whole = joined(parts(read, every, processes))
     whole, changes = limited(whole, differences(whole), sides)
     routes, total = effects(whole, changes)
     shifts, decisions = shifted(whole, changes, most)
@@ -158,7 +148,6 @@ def replay(
         past, gone = documents(connection), expired(connection, since_ms, until_ms)
     return Replayed(
         policy=sides.new.hash,
-        path=config.path,
         since_ms=since_ms,
         until_ms=until_ms,
         routes=tuple(sorted(routes, key=lambda effect: effect.route)),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from router.report.charts import dollars
-from router.report.report import Report, Row, in_usd, made, usd
+from router.report.report import Report, Row, made
 
 Line = tuple[str | int | float | None, ...]
 NO_TARGET = "(refused)"
@@ -44,7 +44,6 @@ class Effect(Struct, frozen=True, kw_only=True):
 class Replayed(Struct, frozen=True, kw_only=True):
     policy: str
     """Its hash, as decisions have it."""
-    path: str
     since_ms: int | None
     until_ms: int | None
     routes: tuple[Effect, ...]
@@ -60,7 +59,6 @@ NAME = "replay"
 
 
 def as_report(replayed: Replayed) -> Report:
-    names = {name: f"{NAME}/{name}" for name, lines in replayed.tables.items() if lines}
     return made(
         NAME,
         map(_row, replayed.routes),
@@ -68,7 +66,7 @@ def as_report(replayed: Replayed) -> Report:
         totals=("total", *_row(replayed.total)[1:]),
         since_ms=replayed.since_ms,
         until_ms=replayed.until_ms,
-        below=tuple(made(place, in_usd(place, replayed.tables[name])) for name, place in names.items()),
+        below=tuple(made(f"{NAME}/{name}", lines) for name, lines in replayed.tables.items() if lines),
     )
 
 
@@ -100,8 +98,7 @@ def _judged(total: Effect, cost: int, passes: float) -> str:
 
 def _row(effect: Effect) -> Row:
     return (
-        *(effect.route, effect.requests, effect.changed, usd(effect.spent)),
-        *map(usd, effect.cost),
+        *(effect.route, effect.requests, effect.changed, effect.spent, *effect.cost),
         effect.cost.value / effect.spent if effect.spent else None,
         *(*effect.passes, effect.refused, *effect.refusals),
         "corrected" if effect.corrected else "expected" if effect.changed else "observed",

@@ -1,7 +1,7 @@
 """Stored requests decided again: what was known then, and both policies."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import starmap, zip_longest
@@ -139,30 +139,23 @@ def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str
 # What the ledger has taught so far of some targets, for decisions without a gateway.
 
 
-class PassRateSnapshot(Struct, frozen=True):
-    """As of one moment."""
-
-    learned: TargetStats
-    rates: bytes
-    """`PassRateModel.state`."""
-
-    def beliefs(self, targets: Sequence[Target]) -> PassRateModel:
-        """`targets`: of those that it is about."""
-        beliefs = PassRateModel()
-        beliefs.adopt(targets)
-        beliefs.restore(self.rates)
-        return beliefs
-
-
-def known(ledger: Ledger, targets: Sequence[Target]) -> PassRateSnapshot:
-    """Nothing, where there is no ledger, or one that can't be read. Not inside an event loop."""
-    beliefs, learned = PassRateModel(), TargetStats()
-    beliefs.adopt(targets)
+def forecasters(ledger: Ledger, targets: Sequence[Target]) -> Callable[[Sequence[Target], int], Forecaster]:
+    """Makes a `Forecaster` of some of the targets, whose prices stay fresh for so many ms. All know the same; nothing,
+    where there is no ledger, or one that can't be read. Not inside an event loop."""
+    every, learned = PassRateModel(), TargetStats()
+    every.adopt(targets)
     with suppress(LedgerUnavailable):
         if ledger.exists():
-            asyncio.run(recollect(ledger, beliefs))
+            asyncio.run(recollect(ledger, every))
             learned, _ = learned_from(ledger, {target.id: target for target in targets})
-    return PassRateSnapshot(learned, beliefs.state())
+
+    def make(some: Sequence[Target], fresh_ms: int) -> Forecaster:
+        rates = PassRateModel()
+        rates.adopt(some)
+        rates.restore(every.state())
+        return Forecaster(some, learned, rates, fresh_ms)
+
+    return make
 
 
 # A policy as it decides with what is known today: the same knowledge for every policy that is compared.
@@ -196,11 +189,11 @@ class _Health(NamedTuple):
 class PolicyReplay:
     """One policy."""
 
-    def __init__(self, config: Config, knowledge: PassRateSnapshot, targets: Sequence[Target], fresh_ms: int) -> None:
+    def __init__(self, config: Config, targets: Sequence[Target], forecaster: Forecaster) -> None:
         """`targets`: all that anything is known of."""
         self.rules: CompiledPolicy = index(config, Secret(new_id()))
         self.targets = {target.id: target for target in targets}
-        self.forecaster = Forecaster(targets, knowledge.learned, knowledge.beliefs(targets), fresh_ms)
+        self.forecaster = forecaster
         self._ranks = self.rules.screen.ranks
         classes = config.sensitivity.classes
         self._redactable = frozenset(name for name, row in classes.items() if row.redact is not Redact.NEVER)
@@ -310,12 +303,12 @@ def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Polici
     targets = _joined([config, *rest])
     prices = [target.model.price for policy in (config, *rest) for target in policy.targets.values()]
     fresh = QUARTER_MS if any(price is not None and timed(price) for price in prices) else _ALWAYS_MS
-    knowledge = known(ledger, targets)
-    new = PolicyReplay(config, knowledge, targets, fresh)
+    make = forecasters(ledger, targets)
+    new = PolicyReplay(config, targets, make(targets, fresh))
     old: dict[str, PolicyReplay] = {}
     for other in rest:
-        side = PolicyReplay(other, knowledge, _joined([other, config, *rest]), fresh)
-        old.setdefault(side.hash, side)
+        mine = _joined([other, config, *rest])
+        old.setdefault(other.in_force.hash, PolicyReplay(other, mine, make(mine, fresh)))
     old.setdefault(new.hash, new)
     return Policies(new, old)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from router.budget.budget import Budget, BudgetAccounts, KeyLimit, RollingWindow
 from router.budget.loops import LoopKind as Loop
@@ -102,6 +102,11 @@ async def every(store: BudgetStore, declared: Iterable[Budget], now_ms: int) -> 
     return [*pots, *map(of_child, await store.children())]
 
 
+async def all_standings(store: BudgetStore, declared: Iterable[Budget], now_ms: int) -> list[BudgetStanding]:
+    """Of `every` pot. Raises `StoreUnavailable`."""
+    return await measured(store, await every(store, declared, now_ms))
+
+
 async def measured(store: BudgetStore, pots: Sequence[BudgetAccount]) -> list[BudgetStanding]:
     """Raises `StoreUnavailable`."""
     balances = await store.balances([pot.account for pot in pots])
@@ -184,26 +189,10 @@ LONGEST_MS = 366 * 86_400_000
 _MOST_BARS = 20
 
 
-class BudgetReport(Report, frozen=True, kw_only=True):
-    """The standing of budgets as a report, with what its rows were made from."""
-
-    standings: tuple[BudgetStanding, ...] = ()
-
-
-async def budgets(store: BudgetStore, declared: Sequence[Budget], now_ms: int) -> BudgetReport:
-    """One row a pot, in the order of the policy. What remains may be below 0: a cost above its hold is booked.
-
-    Raises `StoreUnavailable`.
-    """
-    standings = tuple(await measured(store, await every(store, declared, now_ms)))
-    rows = tuple(map(_row, standings))
-    return BudgetReport(**structs.asdict(made("budgets", rows)), standings=standings)
-
-
 def report(source: LedgerView) -> Report:
-    """The ledger is asked once a budget, not once a pot."""
-    pots, now_ms = source.pots, source.request.now_ms
-    rows, standings = (pots.rows, pots.standings) if isinstance(pots, BudgetReport) else ((), ())
+    """One row a pot. What remains may be below 0: a cost above its hold is booked. The ledger is asked once a budget,
+    not once a pot."""
+    standings, now_ms = source.standings or (), source.request.now_ms
     budgets = (standing.pot.budget for standing in standings)
     named = {budget.id: budget for budget in budgets if budget and not isinstance(budget.window, RollingWindow)}
     bounded = (item for item in named.items() if item[1].scope not in ("session", "request"))
@@ -221,9 +210,9 @@ def report(source: LedgerView) -> Report:
     ]
     return made(
         "budgets",
-        ((*row, *_ahead(standing, spent, refused, now_ms)) for row, standing in zip(rows, standings, strict=True)),
+        ((*_row(standing), *_ahead(standing, spent, refused, now_ms)) for standing in standings),
         columns=(*columns("budgets"), *columns("budgets-ahead")),
-        note=" ".join(notes) if isinstance(pots, BudgetReport) else _UNANSWERED,
+        note=" ".join(notes) if source.standings is not None else _UNANSWERED,
         below=(_refused(source), made("loops", trips)),
         plots=plots("Spent and held, of the limit", Shape.DAYS, Kind.SHARE, marks),
     )

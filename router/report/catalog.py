@@ -1,12 +1,14 @@
 """All reports by name, and how the question for one is read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import structs
 
 from router.errors import ClientError, invalid
-from router.ledger.facts import ATTEMPTS, DIMENSIONS, GROUPINGS, OFFERS, Label, LabelFilter, RowsExpired
+from router.ledger.facts import ATTEMPTS, DIMENSIONS, GROUPINGS, OFFERS, Label, LabelFilter, Query, RowsExpired
 from router.ledger.ledger import Ledger
+from router.ledger.rollups import sums
+from router.report.budgets import BudgetStanding
 from router.report.budgets import report as budgets
 from router.report.cost_of_pass import cost_of_pass
 from router.report.egress import egress
@@ -90,7 +92,8 @@ def _known(source: LedgerView, dimension: str, wanted: frozenset[str | None]) ->
 def _present(source: LedgerView, dimension: str) -> list[Label]:
     """In the whole ledger: a window in which nothing happened is no mistake."""
     table = ATTEMPTS if dimension in DIMENSIONS[ATTEMPTS] else OFFERS
-    return [label for (label,) in source.always().sums(table, (dimension,), ("requests",))]
+    query = Query(table=table, by=(dimension,), measures=("requests",))
+    return [label for (label,) in sums(source.connection, query)]
 
 
 def _check(param: str, noun: str, wanted: frozenset[str | None], known: list[str]) -> None:
@@ -122,10 +125,10 @@ def read(
     name: str,
     question: Parameters = _ANYTHING,
     targets: Mapping[str, Target] = _NOTHING,
-    pots: Report | None = None,
+    standings: Sequence[BudgetStanding] | None = None,
     at_ms: int | None = None,
 ) -> Report:
-    """As of one moment; `at_ms` is now. `targets` of the policy in force; `pots`: the standing of its budgets, where a
+    """As of one moment; `at_ms` is now. `targets` of the policy in force; `standings` of its budgets, where a
     definition `needs_pots`.
 
     Raises `ClientError`: 404 for an unknown name, 400 for a value that makes no sense, each with its `param`; and
@@ -134,7 +137,7 @@ def read(
     report = definition(name)
     about = request_of(report, question, now_ms() if at_ms is None else at_ms)
     with ledger.reading() as connection:
-        source = LedgerView(connection=connection, request=about, targets=targets, pots=pots)
+        source = LedgerView(connection=connection, request=about, targets=targets, standings=standings)
         try:
             if question.baseline:
                 ever = {*targets, *map(str, _present(source, "candidate"))}

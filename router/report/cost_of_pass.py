@@ -8,7 +8,7 @@ from msgspec import structs
 
 from router.ledger.facts import ATTEMPTS, OFFERS, Label, LabelFilter
 from router.report.query import LedgerView, grouped, summed, summed_by
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, made, plots, usd
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, made, plots
 from router.report.statistics import Interval, quotient, skewed, weighted, wilson
 
 CELL = ("target", "task", "difficulty")
@@ -182,7 +182,7 @@ def adds(cells: Sequence[TaskCell]) -> list[Row]:
         share = sum(cell.answers for cell in lowest) / wanted if wanted else 0.0
         counts = (len(mine), len(lowest), share, len(mine) - len(compared))
         order = (-factor, -share, str(target))
-        rows.append((order, (target, *counts, usd(frontier), usd(without), factor or None)))
+        rows.append((order, (target, *counts, frontier, without, factor or None)))
     return [row for _, row in sorted(rows, key=lambda item: item[0])]
 
 
@@ -236,7 +236,7 @@ def _table(source: LedgerView, by: Sequence[str], by_cell: Mapping[Labels, Judge
         return others, value is None, value.value if value else 0, -group.facts.cost, tuple(map(str, names))
 
     total = summed(JudgedSums, (group.facts for group in groups.values()))
-    counts, money = (total.attempts, total.answers, total.judged), (usd(total.cost), usd(total.thinking_cost))
+    counts, money = (total.attempts, total.answers, total.judged), (total.cost, total.thinking_cost)
     return made(
         "cost-of-pass",
         ((*names, *_row(group)) for names, group in sorted(groups.items(), key=order)),
@@ -252,10 +252,8 @@ def _row(group: CellGroup) -> Row:
     facts, price = group.facts, group.facts.price
     return (
         *(facts.attempts, facts.answers, facts.judged, *(group.passes or _UNKNOWN), group.basis),
-        usd(facts.cost),
-        usd(facts.thinking_cost) if facts.thinking_known else None,
-        usd(price.value if price else None),
-        *map(usd, group.cost_of_pass or _UNKNOWN),
+        *(facts.cost, facts.thinking_cost if facts.thinking_known else None, price.value if price else None),
+        *(group.cost_of_pass or _UNKNOWN),
     )
 
 

@@ -177,20 +177,17 @@ class ViolationSearch:
         like = (LabelFilter(name, frozenset({label})) for name, label in zip(SENT, labels, strict=True))
         hours = self._source.sums(ATTEMPTS, ("hour",), ("attempts",), *like)
         counts = sorted((int(hour or 0), count) for (hour,), (count,) in hours.items())
-        parts = [self._in_hour(alike, hour, count) for hour, count in counts]
-        return sum(violations for violations, _ in parts), sum(lost for _, lost in parts)
-
-    def _in_hour(self, alike: SentGroup, hour: int, count: int) -> tuple[int, int]:
-        begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
-        if not self._policies.violation(alike, end + LONGEST_MS):
-            return 0, 0
-        always, room = bool(self._policies.violation(alike, begin)), MOST - len(self.listed)
-        if always and not room:
-            return count, 0
-        read = list(self._read(alike, begin, end))
-        broken = [row for row in read if row[-1]]
-        self.listed += broken[:room]
-        return (count, 0) if always else (len(broken), max(0, count - len(read)))
+        violations = lost = 0
+        for hour, count in counts:
+            begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
+            ever, always = (self._policies.violation(alike, at_ms) for at_ms in (end + LONGEST_MS, begin))
+            room = MOST - len(self.listed)
+            read = list(self._read(alike, begin, end)) if ever and (room or not always) else []
+            broken = [row for row in read if row[-1]]
+            self.listed += broken[:room]
+            violations += count if always else len(broken)
+            lost += max(0, count - len(read)) if ever and not always else 0
+        return violations, lost
 
     def _read(self, alike: SentGroup, begin: int, end: int) -> Iterator[Row]:
         """Each attempt with the rule that it broke; empty where it broke none."""

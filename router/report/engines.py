@@ -10,7 +10,7 @@ from router.ledger import engines
 from router.ledger.facts import ATTEMPTS, HOUR_MS, LabelFilter
 from router.report.egress import RESTING, PastPolicies
 from router.report.query import LedgerView, grouped
-from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, day, declared, made, plots, usd
+from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, day, declared, made, plots
 from router.report.vendors import VendorLoss, cells, vendor_loss
 from router.types.clock import iso
 from router.types.price import MEASURED, EngineHour, EnginePrice, Price, added
@@ -29,10 +29,9 @@ def local_engines(source: LedgerView) -> Report:
     prices = engines.history(source.connection, *source.request.bounds, MOST_PRICES)
     table: list[Row] = []
     for price in prices:
-        rates, hourly = map(usd, (price.input, price.cached, price.output)), usd(price.hourly)
+        about = (price.since_ms, price.engine, price.version, price.input, price.cached, price.output, price.counted)
         idle = 1 - price.busy_ms / price.wall_ms if price.wall_ms else None
-        about = (price.since_ms, price.engine, price.version)
-        table.append((*about, *rates, price.counted, hourly, idle, price.gateway))
+        table.append((*about, price.hourly, idle, price.gateway))
     return made(
         "engines",
         _rows(source, by, prices),
@@ -91,15 +90,15 @@ def _row(did: EngineHour, charged: int, price: EnginePrice | None, listed: Price
     return (
         *(round(did.wall_ms / 1000), round(did.busy_ms / 1000)),
         1 - did.busy_ms / did.wall_ms if did.wall_ms else None,
-        *((usd(busy), usd(did.cost - busy)) if did.cost else (None, None)),
-        *(usd(charged), charged / due if due else None),
+        *((busy, did.cost - busy) if did.cost else (None, None)),
+        *(charged, charged / due if due else None),
         *(did.uncached_tokens, did.cached_tokens, did.output_tokens),
         did.request_ms / did.busy_ms if did.busy_ms else None,
         # Tokens a second of one request, in one phase.
         round(1000 * did.uncached_tokens / did.prefill_ms) if did.prefill_ms else None,
         round(1000 * did.output_tokens / did.decode_ms) if did.decode_ms else None,
         *_rates(price),
-        *((usd(listed.input), usd(listed.output)) if listed else (None, None)),
+        *((listed.input, listed.output) if listed else (None, None)),
         *_energy(did),
         *(did.rejected, did.preempted, did.restarts),
     )
@@ -112,7 +111,7 @@ def _rates(price: EnginePrice | None) -> tuple[Value, ...]:
     idle = price.wall_ms / price.busy_ms if price.busy_ms else 1.0
     marginal = 1 / idle if price.counted == "full" else 1.0
     rates = [rate * marginal for rate in (price.input, price.cached, price.output)]
-    return tuple(map(usd, (*rates, rates[0] * idle, rates[2] * idle)))
+    return (*rates, rates[0] * idle, rates[2] * idle)
 
 
 def _energy(did: EngineHour) -> tuple[Value, ...]:
@@ -197,7 +196,7 @@ def _compared(
     dearer = "api" if not other.stranded else "api, for what it could serve"
     return (
         *(busy, round(tokens / busy) if busy else None, max(by_hour.values(), default=None)),
-        *(*map(usd, money), other.served, usd(other.then) if other.served else None),
+        *(*money, other.served, other.then if other.served else None),
         *(None if even is None else round(even), round(even * (tokens / requests)) if requests and even else None),
         *(load, None if load is None else "local" if load >= 1 else dearer),
     )

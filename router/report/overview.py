@@ -1,16 +1,16 @@
 """The overview of the dashboard."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import NamedTuple
 
 from router.ledger.facts import ATTEMPTS, HOUR_MS, Label, Sums
 from router.ledger.rows import Connection
-from router.report.budgets import BudgetReport
+from router.report.budgets import BudgetStanding
 from router.report.cost_of_pass import cells, pooled, together
 from router.report.query import LedgerView, ReportRequest, listed, summed
-from router.report.report import NO_LABEL, Kind, Plot, Report, Shape, bars, day
+from router.report.report import NO_LABEL, Kind, Plot, Shape, bars, day
 from router.report.savings import savings
 from router.report.spend import Group, stacked
 from router.types.target import Target
@@ -49,15 +49,16 @@ class Period(NamedTuple):
 
 
 def overview(
-    connection: Connection, targets: Mapping[str, Target], pots: Report | None, now_ms: int
+    connection: Connection, targets: Mapping[str, Target], standings: Sequence[BudgetStanding] | None, now_ms: int
 ) -> Mapping[str, object]:
-    """What the page's template names. `connection` is inside a read transaction; `pots`: None where their store does
-    not answer. What is saved is a row of savings, in the week, against the target that is right most often, if any."""
+    """What the page's template names. `connection` is inside a read transaction; `standings` of budgets: None where
+    their store does not answer. What is saved is a row of savings, in the week, against the target that is right most
+    often, if any."""
     midnight = now_ms - now_ms % _DAY_MS
     month, week = (midnight - (days - 1) * _DAY_MS for days in (MONTH, WEEK))
     requests = (ReportRequest(since_ms=since, zone=UTC, now_ms=now_ms) for since in (month, week))
     long, short = (LedgerView(connection=connection, request=request, targets=targets) for request in requests)
-    saved, standings = savings(short), pots.standings if isinstance(pots, BudgetReport) else None
+    saved = savings(short)
     by_hour = long.sums(ATTEMPTS, ("hour", "target"), Period._fields)
     # Also days on which nothing happened.
     days: list[tuple[Group, int]] = [((day(month + n * _DAY_MS, UTC), None), 0) for n in range(MONTH)]

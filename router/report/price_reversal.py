@@ -12,7 +12,7 @@ from typing import NamedTuple
 from router.ledger.facts import ATTEMPTS
 from router.report.cost_of_pass import CLIENTS, SPENT, JudgedSums, Labels
 from router.report.query import LedgerView
-from router.report.report import Kind, Mark, Report, Row, Shape, declared, made, plots, usd
+from router.report.report import Kind, Mark, Report, Row, Shape, declared, made, plots
 from router.report.spend import silent
 from router.report.statistics import Interval, quotient, weighted
 
@@ -115,5 +115,5 @@ def _pair(left: str, right: str, lists: tuple[float, ...], shared: Shared) -> Mo
         part = (thoughts[0] - thoughts[1]) / (cost - other)
     dearer, answers = quotient(*costs), sum(model.facts.answers for model in both)
     factor = dearer or (None, None, None)
-    row = (left, right, answers, *map(usd, (*lists, cost, other)), *factor, without, part)
+    row = (left, right, answers, *lists, cost, other, *factor, without, part)
     return ModelPair(left, right, tuple(costs), dearer, row)

@@ -4,17 +4,20 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo, available_timezones
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from router.errors import invalid
 from router.ledger.facts import PASSES, LabelFilter, Query, Sums, passes
 from router.ledger.rollups import sums
 from router.ledger.rows import EVER_MS, Connection
-from router.report.report import Definition, Report, declared, in_usd, made, parse_time
+from router.report.report import Definition, Report, declared, made, parse_time
 from router.types.target import Target
+
+if TYPE_CHECKING:
+    from router.report.budgets import BudgetStanding
 
 # What a report is made from, and what every report tells of itself.
 
@@ -63,16 +66,12 @@ class ReportRequest(Struct, frozen=True, kw_only=True):
 
 class LedgerView(Struct, frozen=True, kw_only=True):
     """One moment of the ledger (`connection` is inside a read transaction), the targets of the policy in force, and the
-    standing of its budgets, where that could be read."""
+    standings of its budgets, where they could be read."""
 
     connection: Connection
     request: ReportRequest
     targets: Mapping[str, Target]
-    pots: Report | None = None
-
-    def always(self) -> "LedgerView":
-        """Of all time and unfiltered."""
-        return structs.replace(self, request=structs.replace(self.request, where=(), since_ms=None, until_ms=None))
+    standings: "Sequence[BudgetStanding] | None" = None
 
     def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: LabelFilter) -> Sums:
         """Of the window and filters that were asked for, and `where`. Raises ValueError and `Expired`."""
@@ -156,8 +155,7 @@ def zone_of(name: str) -> tzinfo:
 
 def listed(name: str, source: LedgerView, **values: str) -> Report:
     """The lines that its statement in `reports.yaml` finds for these values, or in the window."""
-    lines = source.connection.execute(declared()[name].sql, values or source.request.bounds).fetchall()
-    return made(name, in_usd(name, lines))
+    return made(name, source.connection.execute(declared()[name].sql, values or source.request.bounds).fetchall())
 
 
 def filter_parts(text: str) -> tuple[str, str, str]:

@@ -103,11 +103,6 @@ class Column(Struct, frozen=True):
     """Tables for people leave it out while there is nothing in it."""
 
 
-def usd(nano: Value) -> Decimal | None:
-    """nano-USD → USD, to the nano-dollar; None is unknown."""
-    return usd_from_nano(round(nano)) if isinstance(nano, int | float) else None
-
-
 class Mark(Struct, frozen=True, kw_only=True):
     """One value of a chart, and the interval that it may lie in. Money is in nano-USD: charts round, tables don't."""
 
@@ -257,19 +252,22 @@ def measures(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(measure for _, *some in _formulas(name) for measure in some if measure))
 
 
-def in_usd(name: str, rows: Iterable[Sequence[Value]]) -> Iterator[Row]:
-    """Rows of the report or table of this name, whose amounts are in nano-USD."""
-    money = [column.kind is Kind.USD for column in columns(name)]
-    return (tuple(usd(cell) if nano else cell for cell, nano in zip(row, money, strict=True)) for row in rows)
-
-
 def made(name: str, rows: Iterable[Sequence[Value]], by: Iterable[str] = (), **about: Any) -> Report:
-    """The report or table of this name; `by`: columns of labels in front of those that are declared; `about`: further
-    fields of `Report`, which stand above what is declared."""
+    """The report or table of this name, from rows and totals whose amounts are in nano-USD; `by`: columns of labels in
+    front of those that are declared; `about`: further fields of `Report`, which stand above what is declared."""
     known = declared()[name]
     labels = (Column(label, Kind.LABEL) for label in by)
     about = {"title": known.title, "note": known.note, "columns": (*labels, *columns(name)), **about}
-    return Report(name=name.rpartition("/")[2], rows=tuple(map(tuple, rows)), **about)
+    money = [column.kind is Kind.USD for column in about["columns"]]
+
+    def in_usd(row: Sequence[Value]) -> Row:
+        pairs = zip(row, money, strict=True)
+        return tuple(
+            usd_from_nano(round(cell)) if nano and isinstance(cell, int | float) else cell for cell, nano in pairs
+        )
+
+    about["totals"] = in_usd(about["totals"]) if about.get("totals") else None
+    return Report(name=name.rpartition("/")[2], rows=tuple(map(in_usd, rows)), **about)
 
 
 def tallied(
@@ -287,12 +285,12 @@ def tallied(
 
     def cells(amounts: Sequence[int]) -> Iterator[Value]:
         by_measure = sums(amounts)
-        for column, measure, whole, known in _formulas(name):
+        for _, measure, whole, known in _formulas(name):
             amount, divisor = by_measure[measure], by_measure[whole] if whole else 1
             if not divisor or (known and not by_measure[known]):
                 yield None
             else:
-                yield amount / divisor if whole else usd(amount) if column.kind is Kind.USD else amount
+                yield amount / divisor if whole else amount
 
     known, notes = declared()[name], [about.pop("note", declared()[name].note)]
     if total:

@@ -17,7 +17,7 @@ from router.ledger.rows import Connection, Line, RequestRecord
 from router.report.budgets import amount_of
 from router.report.charts import dollars, format_short
 from router.report.query import LedgerView, grouped, listed
-from router.report.report import Column, Kind, Report, Row, Value, columns, declared, made, measures, tallied, usd
+from router.report.report import Column, Kind, Report, Row, Value, columns, declared, made, measures, tallied
 from router.types.account import Unit
 from router.types.clock import iso
 from router.types.price import usd_from_nano, usd_text
@@ -36,9 +36,9 @@ def tried(row: Line) -> Row:
         "verdicts": ", ".join(verdicts) or None,
         "cache_read": _sum(row, "cache_read", "cache_read_explicit", "cache_read_audio"),
         "cache_write": _sum(row, "cache_write", "cache_write_1h", "cache_write_12h"),
-        "our_price_usd": usd(row["own_cost"] if row["own_cost"] != row["cost"] else None),
+        "our_price_usd": row["own_cost"] if row["own_cost"] != row["cost"] else None,
         "redacted": "yes" if row["redacted"] else None,
-        **{f"{name}_usd": usd(row[name]) for name in ("cost", "thinking_cost", "cache_saved")},
+        **{f"{name}_usd": row[name] for name in ("cost", "thinking_cost", "cache_saved")},
         **{column: row[name] for column, name in _RENAMED.items()},
     }
     return tuple(cells[column.name] for column in columns("attempts"))
@@ -155,7 +155,7 @@ def line(record: RequestRecord, cost: int | None) -> Row:
         *(record.id, record.started_ms, request["route"], request["target"] or last),
         *(_text(status), request["data_class"]),
         *(request[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens")),
-        *(usd(cost), request["total_ms"]),
+        *(cost, request["total_ms"]),
     )
 
 
@@ -285,7 +285,7 @@ def whole_session(source: LedgerView) -> Report:
     return made(
         "session",
         listed,
-        totals=("total", *(None for _ in _LABELS[1:]), *tokens, usd(cost), None),
+        totals=("total", *(None for _ in _LABELS[1:]), *tokens, cost, None),
         note=declared()["session"].note + more,
         below=(by_target, *((bookings,) if bookings.rows else ())),
     )

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from router.ledger.facts import ATTEMPTS, HOUR_MS, JUDGE, OFFERS, Label, LabelFilter
 from router.report.cost_of_pass import JudgedSums, Labels, cells, pooled
 from router.report.query import LedgerView, grouped, summed, summed_by
-from router.report.report import Kind, Mark, Report, Row, Shape, columns, day, declared, made, plots, usd
+from router.report.report import Kind, Mark, Report, Row, Shape, columns, day, declared, made, plots
 from router.report.statistics import Interval, bounds, drawn, weighted
 
 # What the same requests would have cost, and how often they would have been right, at one target: as the decisions
@@ -197,8 +197,8 @@ def lines(source: LedgerView, spent: OverheadCost) -> Report:
     )
     return made(
         "outlay",
-        ((label, number, usd(nano), nano / spent.all if spent.all else None) for label, number, nano in parts),
-        totals=("all but the last line", None, usd(spent.all), 1.0 if spent.all else None),
+        ((label, number, nano, nano / spent.all if spent.all else None) for label, number, nano in parts),
+        totals=("all but the last line", None, spent.all, 1.0 if spent.all else None),
     )
 
 
@@ -364,7 +364,7 @@ def _savings_row(row: Saving) -> Row:
     return (
         *(*row.group, row.baseline.name, row.baseline.target, row.other.requests),
         row.other.requests / row.answered if row.answered else None,
-        *map(usd, (row.outlay.all, row.nano, row.saved, low, high)),
+        *(row.outlay.all, row.nano, row.saved, low, high),
         row.saved / dearer if (dearer := max(row.nano, row.outlay.all)) else None,
-        *(row.other.chosen_rate, row.other.rate, usd(row.per_pass), row.baseline.correction.factor),
+        *(row.other.chosen_rate, row.other.rate, row.per_pass, row.baseline.correction.factor),
     )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from router.ledger.facts import ATTEMPTS, OFFERS
 from router.report.egress import Destination, PastPolicies
 from router.report.query import LedgerView, grouped, summed, summed_by
-from router.report.report import Kind, Mark, Report, Row, Shape, made, plots, usd
+from router.report.report import Kind, Mark, Report, Row, Shape, made, plots
 
 # Who else could have served what some targets served, and for how much: from what was expected of each candidate.
 #
@@ -153,12 +153,7 @@ def _rank(label: str | None, share: _VendorShare) -> tuple[bool, int, int, str]:
 
 def _amounts(share: _VendorShare, every: _VendorShare) -> Row:
     pairs = ((getattr(share, name), getattr(every, name)) for name in _SHARES)
-    return (
-        *share[:3],
-        usd(share.spend),
-        usd(share.recovered),
-        *(part / whole if whole else None for part, whole in pairs),
-    )
+    return (*share, *(part / whole if whole else None for part, whole in pairs))
 
 
 def _index(by: str, shares: Mapping[str | None, _VendorShare]) -> Iterator[Row]:
@@ -188,5 +183,5 @@ def _without(source: LedgerView, policies: PastPolicies) -> list[Row]:
         money = (left.now, left.then, left.then - left.now) if left.served else (None, None, None)
         scale = SURE * left.rated
         rates = (left.now_e4 / scale, left.then_e4 / scale) if scale else (None, None)
-        rows.append((name, left.requests, left.stranded_least, left.stranded, *map(usd, money), *rates))
+        rows.append((name, left.requests, left.stranded_least, left.stranded, *money, *rates))
     return rows

@@ -26,7 +26,7 @@ from router.choose import index
 from router.config.policy import Config, Sensitivity
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
-from router.report.budgets import budgets
+from router.report.budgets import all_standings
 from router.types.account import LEASE_MS
 from router.types.target import Secret
 from tests.report.filled import target
@@ -74,7 +74,7 @@ def serving(ledger: Ledger, ring: Keyring | None = None, config: Config = CONFIG
 
 
 def _app(ledger: Ledger, store: SqliteBudgets, ring: Keyring, config: Config) -> FastAPI:
-    pots = partial(budgets, store, CONFIG.budgets, NOW_MS)
+    pots = partial(all_standings, store, CONFIG.budgets, NOW_MS)
     limits = admin.Admin(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS).routes
     kept: dict[str, Any] = {"ledger": ledger, "keyring": ring, "secret": SECRET, "policy": lambda: config}
     seen: dict[str, Any] = {"health": lambda: {"mini": "half-open"}, "engines": lambda: ENGINES, "in_flight": lambda: 3}

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from router.ledger.ledger import Ledger, SqliteLedger
+from router.report.budgets import BudgetStanding
 from router.report.catalog import read
 from router.report.query import Parameters
 from router.report.report import Report
@@ -32,13 +33,13 @@ def reported(
     past: Ledger | Sequence[Happened],
     name: str,
     targets: Iterable[Target] = (),
-    pots: Report | None = None,
+    standings: Sequence[BudgetStanding] | None = None,
     now_ms: int = AFTER_MS,
     **question: Any,
 ) -> Report:
     """`past`: a ledger, or what happened; `question`: as `Parameters`."""
     ledger = ledger_of(past) if isinstance(past, Sequence) else past
-    return read(ledger, name, Parameters(**question), {target.id: target for target in targets}, pots, now_ms)
+    return read(ledger, name, Parameters(**question), {target.id: target for target in targets}, standings, now_ms)
 
 
 def nano(value: object) -> int:

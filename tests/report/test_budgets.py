@@ -20,12 +20,12 @@ from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
 from router.ledger.write import EXHAUSTED
-from router.report.budgets import BudgetAccount, BudgetReport, BudgetStanding, budgets
+from router.report.budgets import BudgetAccount, BudgetStanding, all_standings
 from router.report.render import table
 from router.report.report import Report
 from router.report.statistics import ProfileInterval
 from router.types.account import LEASE_MS, Amount, Balance, Child, HoldRequest, Refused, Unit
-from tests.report.asking import below, cells, lines, reported, totals
+from tests.report.asking import below, cells, reported, totals
 from tests.report.filled import DAY_MS, HOUR_MS, MONDAY_MS, USD, Happened, Tried
 from tests.tables import each_row
 
@@ -35,22 +35,23 @@ TEAM = FOREVER(id="team", limit_usd=Decimal(2), routes=("auto",), keys=("web", "
 THOUGHTS = Budget(id="thoughts", limit_thinking_tokens=12_000, scope="key")
 Work = Callable[[SqliteBudgets], Awaitable[None]]
 AMOUNTS = ("limit", "spent", "held", "remaining")
+AHEAD = ("forecast", "forecast_low", "forecast_high", "lasts_until")
 
 
 def left(tmp_path: Path, *works: Work, now_ms: int = MONDAY_MS) -> Report:
     """After these reservations."""
 
-    async def run() -> Report:
+    async def run() -> Sequence[BudgetStanding]:
         journal = SqliteJournal(tmp_path / "l.db")
         store = SqliteBudgets(journal, LEASE_MS)
         for work in works:
             await work(store)
         await store.settled()
-        result = await budgets(store, (DAILY, TEAM, THOUGHTS), now_ms)
+        standings = await all_standings(store, (DAILY, TEAM, THOUGHTS), now_ms)
         await journal.end()
-        return result
+        return standings
 
-    return asyncio.run(run())
+    return reported((), "budgets", standings=asyncio.run(run()), now_ms=now_ms)
 
 
 def using(budget: Budget, held: int, charged: int | None, value: str = "") -> Work:
@@ -80,7 +81,8 @@ def test_a_hold_is_shown_until_it_is_spent_and_the_next_window_starts_full(tmp_p
         **{"id": "daily", "parent": None, "scope": "all", "value": None, "binds": "everything", "window": "day"},
         **{"unit": "usd", "limit": Decimal("0.01"), "policy_limit": None, "spent": Decimal(0)},
         **{"held": Decimal("0.004"), "remaining": Decimal("0.006")},
-        **{"soft": None, "resets_at": MONDAY_MS + DAY_MS, "expires_at": None},
+        **{"soft": None, "resets_at": MONDAY_MS + DAY_MS, "expires_at": None, "refused_since": None},
+        **dict.fromkeys(AHEAD),
     }
     team = row(result, "team")
     assert (team["binds"], team["window"]) == ("key web or batch; route auto; tag red", "lifetime")
@@ -143,10 +145,7 @@ def standing(budget: Budget, spent: int = 0, value: str = "") -> BudgetStanding:
 
 
 def ahead(past: Ledger | Sequence[Happened], *standings: BudgetStanding, **question: Any) -> Report:
-    """The report; of its pots only the ids are there."""
-    rows = tuple((standing.pot.account.id, *[None] * 14) for standing in standings)
-    pots = BudgetReport(name="budgets", title="", columns=(), rows=rows, standings=standings)
-    return reported(past, "budgets", pots=pots, now_ms=NOW_MS, **question)
+    return reported(past, "budgets", standings=standings, now_ms=NOW_MS, **question)
 
 
 @each_row(
@@ -165,8 +164,7 @@ def ahead(past: Ledger | Sequence[Happened], *standings: BudgetStanding, **quest
     ids=lambda pot: pot.pot.account.id,
 )
 def test_a_budget_is_forecast_from_what_it_was_charged(pot: BudgetStanding, expected: tuple[object, ...]) -> None:
-    names = ("forecast", "forecast_low", "forecast_high", "lasts_until")
-    assert cells(ahead(EVERY_HOUR, pot), *names) == [expected]
+    assert cells(ahead(EVERY_HOUR, pot), *AHEAD) == [expected]
 
 
 def test_each_pot_has_its_own_forecast_by_its_budget_s_filters() -> None:
@@ -185,7 +183,7 @@ def test_each_pot_has_its_own_forecast_by_its_budget_s_filters() -> None:
 
 
 def test_without_a_past_or_without_a_store_nothing_is_foretold() -> None:
-    assert lines(ahead((), standing(MONTHLY))) == [{"id": "monthly"}]
+    assert cells(ahead((), standing(MONTHLY)), *AHEAD, "refused_since") == [(None,) * 5]
     silent = reported((), "budgets")
     assert "does not answer" in silent.note
     assert [part.name for part in silent.below] == ["refused", "loops"]
@@ -220,7 +218,7 @@ def test_refusals_and_loops_are_told_from_incidents(ledger: Ledger) -> None:
             connection.execute("INSERT INTO incidents VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     per_key = Budget(id="yearly", limit_usd=Decimal(500), scope="key")
     report = ahead(ledger, standing(MONTHLY), standing(per_key, value="a"))
-    assert lines(report) == [{"id": "monthly", "refused_since": NOW_MS - 5}, {"id": "yearly|a"}]
+    assert cells(report, *AHEAD, "refused_since") == [(*[None] * 4, NOW_MS - 5), (None,) * 5]
     assert below(report, "loops").rows == (("repeats", "session", 2, MONDAY_MS, NOW_MS),)
     assert below(ahead(ledger, since="2026-11-12"), "loops").column("trips") == (1,)
 

@@ -1,6 +1,6 @@
 """How pages of the dashboard are drawn, and what they are given."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -15,11 +15,11 @@ from router.config.policy import Config
 from router.errors import ClientError, invalid
 from router.ledger.ledger import Ledger
 from router.report import charts
-from router.report.budgets import binds
+from router.report.budgets import BudgetStanding, binds
 from router.report.catalog import REPORTS
 from router.report.query import Parameters, filter_parts
 from router.report.render import period, words, written
-from router.report.report import ALWAYS, Report, shown
+from router.report.report import ALWAYS, shown
 from router.types.clock import iso, now_ms
 from router.types.price import nano_from_usd
 from router.types.tables import table
@@ -29,8 +29,8 @@ from router.types.target import Secret
 
 
 class Dashboard(Struct, frozen=True, kw_only=True):
-    """`secret` signs sign-ins. `health` names the state of every target that is not plainly healthy, `budgets` makes
-    the report of that name, `in_flight` counts requests in progress in this process; `clock` is Unix time in ms."""
+    """`secret` signs sign-ins. `health` names the state of every target that is not plainly healthy, `budgets` reads
+    their standings, `in_flight` counts requests in progress in this process; `clock` is Unix time in ms."""
 
     ledger: Ledger
     keyring: Keyring
@@ -38,7 +38,7 @@ class Dashboard(Struct, frozen=True, kw_only=True):
     policy: Callable[[], Config]
     health: Callable[[], Mapping[str, str]]
     engines: Callable[[], object]
-    budgets: Callable[[], Awaitable[Report]]
+    budgets: Callable[[], Awaitable[Sequence[BudgetStanding]]]
     in_flight: Callable[[], int]
     clock: Callable[[], int] = now_ms
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -14,6 +15,7 @@ from router.api.dashboard.entry import COOKIE, LIFE_S, SignIn, over_tls, posted
 from router.api.dashboard.pages import FORM, HEADERS, Dashboard, draw, for_browsers, query, refusal, view
 from router.errors import ClientError
 from router.report import request as requests
+from router.report.budgets import BudgetStanding
 from router.report.catalog import definition, read
 from router.report.overview import MONTH, WEEK, overview
 from router.report.query import Parameters
@@ -72,9 +74,9 @@ def add(router: APIRouter, site: Dashboard) -> None:
 
 
 async def _read(site: Dashboard, name: str, question: Parameters) -> Report:
-    pots = await site.budgets() if definition(name).needs_pots else None
+    standings = await site.budgets() if definition(name).needs_pots else None
     targets = site.policy().targets
-    return await asyncio.to_thread(partial(read, site.ledger, name, question, targets, pots))
+    return await asyncio.to_thread(partial(read, site.ledger, name, question, targets, standings))
 
 
 # The pages' routes, and who is let in.
@@ -143,16 +145,16 @@ def _overview(router: APIRouter, site: Dashboard) -> None:
     @router.get("/dashboard")
     async def first(request: Request) -> Response:
         try:
-            pots: Report | None = await site.budgets()
+            standings: Sequence[BudgetStanding] | None = await site.budgets()
         except StoreUnavailable:
-            pots = None
-        return await asyncio.to_thread(drawn, request, pots)
+            standings = None
+        return await asyncio.to_thread(drawn, request, standings)
 
-    def drawn(request: Request, pots: Report | None) -> Response:
+    def drawn(request: Request, standings: Sequence[BudgetStanding] | None) -> Response:
         now, config = site.clock(), site.policy()
         seconds = request.query_params.get("refresh", "")
         with site.ledger.reading() as connection:
-            figures = overview(connection, config.targets, pots, now)
+            figures = overview(connection, config.targets, standings, now)
             latest = requests.latest(connection, LATEST)
         return draw(
             request,
