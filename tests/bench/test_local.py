@@ -113,8 +113,7 @@ def test_affinity_reaches_its_goal(real: bool, monkeypatch: pytest.MonkeyPatch) 
     if not real:
         monkeypatch.setattr(traffic, "folder", lambda: None)
     measured = affinity.measure(quick=True)
-    assert measured.real_texts == real
-    assert measured.missed == ()
+    assert (measured.real_texts, measured.missed) == (real, ())
     rates = {way.way: way.hit_rate for way in measured.ways if way.capacity == max(affinity.CAPACITIES)}
     assert rates[affinity.ALONE] > 1.15 * max(rates["by chance"], rates["least loaded"])
     assert 0 < measured.death.moved < measured.death.had_to + 0.1, "the others stay where they are"

@@ -270,14 +270,12 @@ def test_after_two_hundred_outcomes_a_template_passes_as_often_as_they_did() -> 
 
 
 def test_how_requests_of_a_template_look_counts_as_far_as_those_that_look_harder_do_worse() -> None:
-    looks = reading(EASY), reading(MIDDLING)
     for harder, least, most in ((1.0, 0.98, 0.97), (0.0, 0.9, 0.25)):
-        model = PassRateModel((WEAK, STRONG))
+        looks, model = (reading(EASY), reading(MIDDLING)), PassRateModel((WEAK, STRONG))
         for read, score in zip(looks * 50, (1.0, harder) * 50, strict=True):
             model.observe(structs.replace(outcome("strong", score, read), template="a"))
         easy, hard = (model.expect(structs.replace(SEEN, reading=read, template="a"), EVERY).p[1] for read in looks)
-        assert easy > least
-        assert hard > most if harder else hard < most
+        assert (easy > least, hard > most) == (True, bool(harder))
 
 
 def test_templates_that_differ_by_a_name_learn_from_each_other_and_one_alone_moves_the_others_by_little() -> None:

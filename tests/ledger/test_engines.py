@@ -159,8 +159,7 @@ def test_what_is_measured_reaches_the_ledger_and_money_adds_up(new_sqlite: Sqlit
     metered(new_sqlite, lambda: prices_in(new_sqlite), _Engine())
     (hour,), (price,) = hours_in(new_sqlite), prices_in(new_sqlite)
     assert (price.engine, price.gateway, price.counted, price.hourly) == ("e", GATEWAY, "marginal", 2 * USD)
-    assert hour.busy_ms == hour.wall_ms
-    assert hour.request_ms == 2 * hour.busy_ms
+    assert (hour.busy_ms, hour.request_ms) == (hour.wall_ms, 2 * hour.busy_ms)
     paid = hour.uncached_tokens * price.input + hour.output_tokens * price.output
     assert paid / 1_000_000 == pytest.approx(hour.cost, rel=1e-3)
     assert hour.cost == pytest.approx(hour.wall_ms * 2 * USD / 3_600_000, rel=1e-3)

@@ -473,8 +473,7 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     """It waits for a lock here, or it would be done first."""
     home(tmp_path, 3)
     with locked(tmp_path, "EXCLUSIVE"), start(tmp_path) as process:
-        assert process.communicate()[1] == b""
-        assert process.returncode == 1
+        assert (process.communicate()[1], process.returncode) == (b"", 1)
 
 
 def test_a_locked_ledger_is_left_as_it_was_and_the_reason_told_in_one_line(tmp_path: Path) -> None:

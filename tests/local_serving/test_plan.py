@@ -343,8 +343,7 @@ def test_without_gpus_the_limit_is_the_cache_or_this_machine_s_memory_which_repl
     assert "GiB are missing on this machine" in large.remedy
     alone, two = plan(SMOLLM2), plan(structs.replace(SMOLLM2, replicas=2))
     assert GIB < alone.available == large.available < 10_000_000 * MIB
-    assert two.memory_bytes == 2 * alone.memory_bytes
-    assert two.available == alone.available // 2
+    assert (two.memory_bytes, two.available) == (2 * alone.memory_bytes, alone.available // 2)
 
 
 GAPS: dict[str, Any] = {"attention": (), "hidden": 0, "vocabulary": 0}

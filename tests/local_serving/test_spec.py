@@ -239,8 +239,7 @@ def in_parts(*pieces: str, digest: str = WHOLE) -> Llamacpp:
 
 def test_pieces_are_joined_once_in_their_order(joined: Path) -> None:
     path = model_path(in_parts())
-    assert path.parent == joined / "models"
-    assert path.read_bytes() == b"".join(CONTENTS)
+    assert (path.parent, path.read_bytes()) == (joined / "models", b"".join(CONTENTS))
     written = path.stat().st_mtime_ns
     assert model_path(in_parts()) == path
     assert path.stat().st_mtime_ns == written

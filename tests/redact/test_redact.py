@@ -63,8 +63,7 @@ def test_nothing_of_a_value_is_left_in_any_place_and_all_forms_of_the_request_sa
     assert len(redacted.passages) == len(request_.passages)
     again = asked(request_.endpoint, **json.loads(redacted.raw))
     assert set(again.passages) == set(redacted.passages)
-    assert _plain(again.body) == _plain(redacted.body)
-    assert _plain(again.chat) == _plain(redacted.chat)
+    assert (_plain(again.body), _plain(again.chat)) == (_plain(redacted.body), _plain(redacted.chat))
 
 
 def test_without_findings_the_request_is_the_same_and_fields_without_any_keep_their_bytes() -> None:

@@ -182,8 +182,7 @@ call = partial(post, body=BODY, token=TOKEN, waits_s=AT_ONCE)
 def test_a_webhook_is_called_even_if_the_receiver_stumbles(statuses: tuple[int, ...]) -> None:
     with webhook(*statuses) as sink:
         call(f"{sink.url}/hook?id=7")
-    assert sink.bodies == [BODY] * len(statuses)
-    assert sink.paths[0] == "/hook?id=7"
+    assert (sink.bodies, sink.paths[0]) == ([BODY] * len(statuses), "/hook?id=7")
     assert sink.headers[0]["authorization"] == f"Bearer {TOKEN.reveal()}"
     assert sink.headers[0]["content-type"] == "application/json"
 
