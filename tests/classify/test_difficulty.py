@@ -66,7 +66,7 @@ FORMS = ("{ask}\n\n{text}", "{text}\n\n{ask}", '{{"context": ["{text}"], "query"
 BROUGHT = {
     "rows before": request(text=f"name,number,amount,street\n{ROWS}\n\nHow many rows are there?"),
     **{f"{form} {ask}": request(text=form.format(ask=ask, text=text)) for form in FORMS for ask, text in ASKED},
-    "a file": conversation(("user", "Setz das Timeout auf 45"), ("assistant", "Ich lese."), ("tool", LOG)),
+    "a file": conversation(("user", "Setz das Timeout auf 45"), ("assistant", "Ich lese."), ("tool", ROWS)),
     "after a colon": request(text=f"Count the words: {PROOF}"),
     "earlier turns": conversation(("user", PROOF), ("assistant", MATERIAL), ("user", "thanks!")),
 }
