@@ -414,6 +414,15 @@ def believed(above: Vector, count: Vector, p: Vector) -> Vector:
     return np.asarray(above * np.minimum(count * np.abs(above) / odd, 1.0) ** 2)
 
 
+def _apart(rows: Vector) -> float:
+    """For how much, up to `MOST_APART`, it counts how hard a request looks against the others of its template, by the
+    template's sums: for as much as those that looked harder did worse."""
+    weight = np.maximum(rows[:, 0], 0.0)
+    above, foretold, squares, both = rows.T[1:5] / np.where(weight > 0, weight, 1.0)
+    spread = weight.dot(np.maximum(squares - foretold * foretold, 0.0)) + LOOKS
+    return min(max(1.0 + float(weight.dot(both - above * foretold) / spread), 0.0), MOST_APART)
+
+
 class _TemplateRows(Struct, frozen=True, array_like=True):
     """Of one template, the rows [n, 5 + K] of those targets that have outcomes."""
 
@@ -465,13 +474,7 @@ class Templates:
         observed = weight > 0
         weight = np.where(observed, weight, 1.0)
         p = NODE_WEIGHTS @ nodes
-        _, above, foretold, squares, both, *traits = rows.T / weight
-        # How requests look against the others counts as far as those that looked harder did worse.
-        counts = observed * weight
-        lost = counts.dot(both - above * foretold) / (
-            counts.dot(np.maximum(squares - foretold * foretold, 0.0)) + LOOKS
-        )
-        apart = min(max(1.0 + float(lost), 0.0), MOST_APART)
+        apart, (_, above, foretold, _, _, *traits) = _apart(rows), rows.T / weight
         of_traits = (np.array(traits).T * learned[at]).sum(1)
         there = np.where(observed, kept(foretold + of_traits), p)
         above = np.where(observed, above - of_traits, 0.0)
