@@ -360,8 +360,7 @@ class PassRateModel:
                 self.posterior.update(at, np.array(means), above, noise_of_all, turn.at_ms, count)
                 count = 0.0
         if template:
-            squares = expected * expected, expected * residual
-            precise = np.concatenate((row[:3], squares, row[3:])) * (outcome.weight / spread)
+            precise = np.insert(row, 3, (expected * expected, expected * residual)) * (outcome.weight / spread)
             self.templates.observe(template, at, precise, at_ms)
             if application := application_of(template):
                 turn = self.by_template.turn(template, target, precise, at_ms)

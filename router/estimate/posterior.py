@@ -470,9 +470,8 @@ class Templates:
             others = known[1].sums[at] - credible(own, 2 * SURPRISE)
             share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
             rows = rows + np.where(others[:, :1] > LEAST_OTHERS, others * share, 0.0)
-        weight = np.maximum(rows[:, 0], 0.0)
-        observed = weight > 0
-        weight = np.where(observed, weight, 1.0)
+        observed = rows[:, 0] > 0
+        weight = np.where(observed, rows[:, 0], 1.0)
         p = NODE_WEIGHTS @ nodes
         apart, (_, above, foretold, _, _, *traits) = _apart(rows), rows.T / weight
         of_traits = (np.array(traits).T * learned[at]).sum(1)
@@ -502,14 +501,16 @@ class Templates:
         odds -= np.where(observed, np.clip(as_looks[0] - as_there, -unclear, unclear), 0.0)
         # Nor does a rate near 0 or 1, which a few odd answers move by logits, say as much of requests that are harder.
         most = np.where(observed, np.abs(reached - there), 1.0)
-        mean, *moved = looks + np.clip(1 / (1 + np.exp(-as_looks - odds)) - looks, -most, most)
+        mean, *moved = kept(looks + np.clip(1 / (1 + np.exp(-as_looks - odds)) - looks, -most, most))
         doubt_reached, doubt_mean = doubt(np.array((reached, mean)))
         # As sure as own outcomes make it, at the rate that they show.
         known = np.sqrt(own / weight / variance * ((reached * (1 - reached) + NOISE_FLOOR) / (slope + NOISE_FLOOR)))
         surer = np.minimum(own_sd * doubt_reached / doubt_there, known) * doubt_mean / doubt_reached
         own_sd = np.where(observed, surer, np.hypot(own_sd * doubt_mean / doubt_p, CARRIED * (mean - p)))
-        spread = np.array(moved) - NODE_WEIGHTS @ np.array(moved)
-        return kept(mean + spread * np.sqrt(1 - SHARED + 1 / precision)), own_sd
+        spread = (np.array(moved) - NODE_WEIGHTS @ np.array(moved)) * np.sqrt(1 - SHARED + 1 / precision)
+        # No further than to what a rate may be, so that the mean stays what it is.
+        room = np.minimum((1 - LEAST - mean) / (spread.max(0) + 1e-9), (mean - LEAST) / (1e-9 - spread.min(0)))
+        return mean + spread * np.minimum(room, 1.0), own_sd
 
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""
