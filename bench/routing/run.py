@@ -21,8 +21,7 @@ from bench.routing.predicted import PRICES, Estimator, Fit, Tested, carry_out
 from bench.routing.report import FoldReport, Report, Single, render
 from bench.routing.score import Score, learned, of_fold, with_verifier
 from bench.routing.tables import BadData, wrong
-from router.classify.difficulty import load as load_reader
-from router.classify.difficulty import of_text
+from router.estimate.estimator import read
 
 __all__ = ["PROTOCOLS", "BadData", "Options", "measure", "render"]
 
@@ -104,9 +103,7 @@ def _difficulty(data: Data, prompts: Ints) -> Floats:
     shown = data.seen(prompts)
     texts = shown["prompt"].to_pylist()
     functions = shown["functions"].to_pylist() if "functions" in shown.column_names else [""] * len(texts)
-    return np.array(
-        [load_reader().reading(of_text(*row), None).difficulty for row in zip(texts, functions, strict=True)]
-    )
+    return np.array([read(*row).difficulty for row in zip(texts, functions, strict=True)])
 
 
 def _online(data: Data, options: Options) -> Report:

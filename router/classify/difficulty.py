@@ -285,8 +285,8 @@ read = partial(with_reading, Classification(data_class=""))
 def read_too(decision: Decision, request: Request) -> Decision:
     """With what the request's text foretells, where the route did not choose by it."""
     known = decision.classification
-    late = structs.replace(with_reading(known, request), late=True) if known.unread else known
-    return structs.replace(decision, classification=late)
+    whole = structs.replace(with_reading(known, request), read_late=True) if known.unread else known
+    return structs.replace(decision, classification=whole)
 
 
 def of_text(text: str, functions: str = "") -> AskFeatures:

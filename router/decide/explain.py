@@ -140,7 +140,7 @@ def explain(decision: Decision) -> Explanation:
         ),
         weighed=plan.weigh(),
         stakes=decision.stakes,
-        read_late=known.late,
+        read_late=known.read_late,
         shape=decision.shape,
         **dict(zip(_PLANNED, _planned(plan), strict=True)),
     )

@@ -482,7 +482,7 @@ class Classification(Struct, frozen=True, kw_only=True):
     unfamiliarity: float = 1.0
     reading: Reading | None = None
     """None: nothing was read, as for embeddings, or not yet, where the route does not choose by it …"""
-    late: bool = False
+    read_late: bool = False
     """… and so it was read once the request was answered."""
     app: str = ""
     """The application that it comes from …"""
