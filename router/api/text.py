@@ -257,7 +257,8 @@ def of_messages(passages: Sequence[Passage], readable: ReadableContent) -> None:
     for passage in passages:
         path, text, role = passage.path, passage.text, passage.role
         name, holder = path[-1], path[-2] if len(path) > 1 else ""
-        if not text or name in _FORMAL or (text == name and name in _DOCUMENTED):
+        formal = name in _FORMAL and len(text) <= 20 and text.islower() and text.replace("_", "").isalnum()
+        if not text or formal or (text == name and name in _DOCUMENTED):
             continue
         if text == name:
             readable.passages.append(passage)

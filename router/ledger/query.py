@@ -127,9 +127,8 @@ class FinishedAttempt(Struct, frozen=True):
     cap: int = 0
     shape: RequestProfile = RequestProfile()
     unread: bool = False
-    """Of the newest: nothing was read of the request before it was answered …"""
     traits: bytes = b""
-    """… and what was read, packed; a choice's cap and the request's shape, as decided."""
+    """Of the newest: a choice's cap, the request's shape, whether it was decided unread, and what was read, packed."""
 
 
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
