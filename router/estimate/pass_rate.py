@@ -361,7 +361,7 @@ class PassRateModel:
                 count = 0.0
         if template:
             precise = np.insert(row, 3, (expected * expected, expected * residual)) * (outcome.weight / spread)
-            self.templates.observe(template, at, precise, at_ms)
+            self.templates.observe(template, at, precise, at_ms, outcome.weight)
             if application := application_of(template):
                 turn = self.by_template.turn(template, target, precise, at_ms)
                 before, after = (credible(sums, 2 * SURPRISE) for sums in (turn.before, turn.after))

@@ -278,6 +278,15 @@ def test_how_requests_of_a_template_look_counts_as_far_as_those_that_look_harder
         assert (easy > least, hard > most) == (True, bool(harder))
 
 
+def test_a_template_that_is_another_under_its_name_is_learned_anew_of_all_targets() -> None:
+    new = rates(taught(), "a")[0]
+    for was, now in ((0.0, 1.0), (1.0, 0.0)):
+        before, other = [("a", name, was) for name in ("weak", "strong") * 50], [("a", "strong", now)] * 20
+        (weak, strong), (weak_now, strong_now) = (rates(taught(*before, *more), "a") for more in ([], other))
+        assert abs(strong - was) + abs(weak - was) < 0.15
+        assert abs(strong_now - now) < 0.35 > 2 * abs(weak_now - new)
+
+
 def test_templates_that_differ_by_a_name_learn_from_each_other_and_one_alone_moves_the_others_by_little() -> None:
     """The first 14 digits stand for tenant and application."""
     many = taught(*[(f"{'5' * 14}{at:010}", "strong", 0.0) for at in range(50)])
@@ -315,10 +324,7 @@ def test_what_one_tenant_says_moves_others_by_little_in_any_order_however_often_
     model, other = (taught(*[(POISONED, "strong", score) for score in scores]) for scores in (said, sorted(said)))
     assert 0.8 * before < worst <= rates(model, OTHER)[1] == pytest.approx(rates(other, OTHER)[1])
     easy = PassRateModel((WEAK, STRONG))
-    for name in (
-        "weak",
-        "strong",
-    ) * 150:  # what nearly always passes, and fails there alone, says as little of what is hard
+    for name in ("weak", "strong") * 150:  # what nearly always passes, and fails there alone, says as little
         assert easy.observe(structs.replace(outcome(name, 0.0, reading(0.003)), template=POISONED))
     assert rates(easy, OTHER)[1] > 0.85 * before
     for _ in range(2):  # each time all that was said is taken back, and said again
