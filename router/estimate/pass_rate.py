@@ -16,22 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.errors import DataError
-from router.estimate.posterior import (
+from router.estimate.posterior import LEAST_WEIGHT, MOST_TEMPLATES, Pooled, Posterior, Recent, noise
+from router.estimate.templates import (
     LEAST_DOUBT,
     LEAST_SLOPE,
-    LEAST_WEIGHT,
     MOST_OF_TEMPLATE,
-    MOST_TEMPLATES,
+    MOST_SURPRISE,
     SURPRISE,
-    Pooled,
-    Posterior,
-    Recent,
     Templates,
     believed,
     credible,
     doubt,
     kept,
-    noise,
 )
 from router.types.attempt import CLIENT, Alarm, Outcome
 from router.types.decision import NODE_WEIGHTS, NODES, Vector
@@ -425,8 +421,6 @@ SETTLED = 100
 """Observations of a target before any alarm about its pass rate."""
 FIRST = 32
 """Observations of a target in a template that are no news of the target: what is expected there still follows them."""
-MOST_SURPRISE = 3.0
-"""One score counts at most so many standard deviations: rare failures of a good target come alone."""
 SAME_NAME = 50
 """Answers without a new name before a new one means anything: a target may have several machines."""
 MOST_NAMES = 64

@@ -1,4 +1,4 @@
-"""The posterior of pass rates: evidence that fades, the regression over it, and what templates add."""
+"""The posterior of pass rates: evidence that fades, and the regression over it."""
 
 import math
 from collections import OrderedDict
@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from router.types.decision import NODE_WEIGHTS, Vector
-from router.types.request import Latest, application_of, oldest
+from router.types.decision import Vector
+from router.types.request import Latest, oldest
 
 # What was observed, as sums: evidence of several workers adds up, and fades as time passes.
 
@@ -50,6 +50,8 @@ MOST = 1e6
 """A feature, a residual, a variance of noise and one over it are at most so much: beyond it is a mistake."""
 MOST_LISTS = 32
 """Lists of targets remembered with what is known of them, 40 kB each of 20 targets: those of a policy's routes."""
+CARRIED = 0.5
+"""Of what others' outcomes move a pass rate by: the standard deviation of how far they carry over."""
 NOISE_FLOOR = 0.03
 """Added to p(1 − p): so that one surprise can't overturn what is known of a target."""
 
@@ -220,6 +222,8 @@ class Posterior:
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+MOST_TEMPLATES = 4_096
+"""Templates remembered; of a newer one, the one without an outcome for longest is forgotten."""
 MOST_GROUPS = 8_192
 """Groups × targets remembered; the one without an outcome for longest is forgotten."""
 LEAST_WEIGHT = 1e-4
@@ -337,244 +341,4 @@ class Pooled:
             if key in keys:
                 known = self._groups[group, key]
                 known.at_ms, known.sums = at_ms, np.array(sums)
-        return True
-
-
-# What is left to learn of templates, on top of what is expected of their requests one by one. What an application
-# sends in other templates counts there too, like a few outcomes: a template may be new, or differ by a name only.
-#
-# A template is what an application sends again and again (`router.classify.template`). Its requests are harder or
-# easier than they look, for all targets alike, and some target is better at them than elsewhere: both are normal, the
-# first in units of how uncertain the difficulty of a request is. What is remembered are sums of outcomes, so that
-# their order does not matter.
-
-MOST_TEMPLATES = 4_096
-"""Remembered; of a newer one, the one without an outcome for longest is forgotten."""
-SHARED = 0.3
-"""Part of the variance of a request's difficulty that is the same in all requests of its template."""
-MOST_OF_TEMPLATE, MOST_OF_APPLICATION = 40.0, 80.0
-"""1 ÷ variance of what one template says of a target for its application, and of what all others of its application
-say for a template, at most: like four and like eight outcomes of a usual variance of 0.1."""
-OWN = 0.1**2
-"""Variance of what a target's pass rate in a template is above what it is expected to be …"""
-FEW = 8.0
-"""… and at most that of the mean of so many outcomes: what is expected counts like so many where nearly all pass."""
-
-
-LOOKS, MOST_APART = 1.0, 2.0
-"""Sum of squares of what requests of a template were expected to pass, ÷ variance of an outcome, as much as which is
-believed beforehand: that those which look harder are; and by how many times as much they may be."""
-MISREAD = 2.0**2
-"""Square of logits between what is expected and what is observed of a template, from which on differences of half a
-logit in how its requests look say nothing; far beyond, a logit."""
-LEAST_OTHERS = 0.01
-"""1 ÷ variance: less is none, but what rounding and fading leave of the template's own outcomes."""
-CARRIED = 0.5
-"""Of what others' outcomes move a pass rate by: the standard deviation of how far they carry over."""
-LEAST = 0.001
-LEAST_DOUBT = 0.03
-"""What is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference, against one of a half."""
-
-
-ODD, CLEAR = 6.0, 0.5
-"""Outcomes against what was expected that are believed, where nearly all pass or fail: one may be a mistake of who
-judged it, and counts for next to nothing. Where `doubt` is so large, any is."""
-
-
-def kept(p: Vector) -> Vector:
-    """Within what a pass rate may be."""
-    return np.asarray(np.minimum(np.maximum(p, LEAST), 1 - LEAST))
-
-
-def doubt(p: Vector, least: float = LEAST_DOUBT) -> Vector:
-    """How uncertain a pass rate is, or how far it moves, against one of a half."""
-    return np.asarray(np.maximum(4 * p * (1 - p), least))
-
-
-SURPRISE = 0.25
-"""A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where
-nearly all pass or fail: what fails there alone is its own. A template's for its application twice as far."""
-LEAST_SLOPE = 0.2
-"""Of how much a pass rate moves where a target is better than expected: where nearly all pass, or fail, little can be
-known of it by that."""
-
-
-def credible(sums: Vector, surprise: float) -> Vector:
-    """Sums [..., 1, above, expected …] of a group, with no more of a surprise in their mean than counts for others."""
-    weight, above, usual = sums[..., 0], sums[..., 1], sums[..., 2] / np.where(sums[..., 0], sums[..., 0], 1.0)
-    most = np.abs(weight) * surprise * doubt(usual, LEAST_SLOPE)
-    bounded = sums.copy()
-    bounded[..., 1] = np.clip(above, -most, most)
-    return bounded
-
-
-def believed(above: Vector, count: Vector, p: Vector) -> Vector:
-    """What `count` outcomes are above `p`, on average, as far as it is believed."""
-    odd = ODD * np.maximum(1 - 4 * p * (1 - p) / CLEAR, 1e-9)
-    return np.asarray(above * np.minimum(count * np.abs(above) / odd, 1.0) ** 2)
-
-
-def _apart(rows: Vector) -> float:
-    """For how much, up to `MOST_APART`, it counts how hard a request looks against the others of its template, by the
-    template's sums: for as much as those that looked harder did worse."""
-    weight = np.maximum(rows[:, 0], 0.0)
-    above, foretold, squares, both = rows.T[1:5] / np.where(weight > 0, weight, 1.0)
-    spread = weight.dot(np.maximum(squares - foretold * foretold, 0.0)) + LOOKS
-    return min(max(1.0 + float(weight.dot(both - above * foretold) / spread), 0.0), MOST_APART)
-
-
-CHANGE_SLACK, CHANGED = 0.5, 16.0
-"""Standard deviations of a score by which a template may move, and the sum beyond that which is a change. Simulated: at
-most one false alarm in 1,000 outcomes, where looks mislead, else none in 10,000; a fall from 90 to 0 % is found after
-10, a rise from 0 to 90 % after 8."""
-SETTLED, MOST_SURPRISE, LEFT = 32, 3.0, 5.0
-"""Outcomes of a template before any change is one; standard deviations that a score counts at most; and 1 ÷ variance
-that is left of what was observed before a change: half an outcome to one."""
-
-
-class _TemplateRows(Struct, frozen=True, array_like=True):
-    """Of one template, the rows [n, 5 + K] of those targets that have outcomes."""
-
-    template: str
-    at_ms: int
-    targets: tuple[str, ...]
-    rows: bytes
-    watched: tuple[float, float, float] = (0.0, 0.0, 0.0)
-
-
-class _TemplateSums(Fading):
-    """`watched`: outcomes since the template was last found to be another, and how far its answers have been worse of
-    late than before, and better (CUSUM, Page 1954), in standard deviations of a score."""
-
-    watched = 0.0, 0.0, 0.0
-
-    def watch(self, target: int, sums: Vector, weight: float) -> None:
-        """Before an outcome is added: where the template is another under its name, in code or in what it is sent,
-        what was observed of all targets there hardly counts any more."""
-        row, (count, worse, better) = self.sums[target], self.watched
-        if count >= SETTLED and row[0] > 0:
-            usual, foretold, score = sum(row[1:3]) / row[0], row[2] / row[0], sum(sums[1:3]) / sums[0]
-            # Weighted as the mean is, so that the sum of surprises stays near 0 whatever requests look like.
-            surprise = float((score - usual) * sums[0] / weight * noise(foretold) / math.sqrt(noise(usual)))
-            surprise = min(max(surprise, -MOST_SURPRISE), MOST_SURPRISE)
-            worse = max(worse - weight * (surprise + CHANGE_SLACK), 0.0)
-            better = max(better + weight * (surprise - CHANGE_SLACK), 0.0)
-            if max(worse, better) > CHANGED:
-                self.sums *= np.minimum(LEFT / np.maximum(self.sums[:, :1], 1e-9), 1.0)
-                count = worse = better = 0.0
-        self.watched = count + weight, worse, better
-
-
-_encoder = msgspec.msgpack.Encoder()
-_templates_decoder = msgspec.msgpack.Decoder(tuple[_TemplateRows, ...])
-
-
-class Templates:
-    """Of T targets by name, in K traits. One thread. By template, sums [T, 5 + K] of its outcomes: 1 ÷ variance of an
-    outcome; times what it is above what traits foretell; times what they foretell; times the square of that, and both
-    together; times its traits."""
-
-    def __init__(self, targets: Sequence[str], traits: int) -> None:
-        self._targets, shape = tuple(targets), (len(targets), 5 + traits)
-        self._known = Recent[str, _TemplateSums](MOST_TEMPLATES, lambda: _TemplateSums(shape), str)
-
-    def observe(self, template: str, target: int, sums: Vector, at_ms: int, weight: float = 0.0) -> None:
-        """Those of an outcome [5 + K]: its score less what its traits foretold, before anything was learned. Negative
-        ones take the same outcome back. `weight`: of an outcome; 0 for what an application is told of its templates."""
-        known = self._known.used(template)
-        if weight > 0:
-            known.watch(target, sums, weight)
-        known.sums[target] += sums * known.fade(at_ms)[1]
-
-    def apply(
-        self, template: str, prior: Vector, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
-    ) -> tuple[Vector, Vector]:
-        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of the template, if
-        any is remembered of it or of its application: by as much as the odds of the requests that were observed, which
-        may be easier or harder than this one.
-
-        `prior` [n]: foretold by traits alone; `learned` [T, K]: weights of traits that are already in `nodes`."""
-        known = [row for name in (template, application_of(template)) if (row := self._known.get(name))]
-        if not known:
-            return nodes, own_sd
-        rows = known[0].sums[at]
-        if template not in self._known:
-            rows = rows * np.minimum(MOST_OF_APPLICATION / np.maximum(rows[:, :1], 1e-9), 1.0)
-        elif len(known) > 1:
-            own = rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
-            others = known[1].sums[at] - credible(own, 2 * SURPRISE)
-            share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
-            rows = rows + np.where(others[:, :1] > LEAST_OTHERS, others * share, 0.0)
-        observed = rows[:, 0] > 0
-        weight = np.where(observed, rows[:, 0], 1.0)
-        p = NODE_WEIGHTS @ nodes
-        apart, (_, above, foretold, _, _, *traits) = _apart(rows), rows.T / weight
-        of_traits = (np.array(traits).T * learned[at]).sum(1)
-        there = np.where(observed, kept(foretold + of_traits), p)
-        above = np.where(observed, above - of_traits, 0.0)
-        slope = there * (1 - there)
-        above = believed(above, weight * (slope + NOISE_FLOOR), there)
-        steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2) * slope / (p * (1 - p))
-        doubt_p, doubt_there = doubt(np.array((p, there)))
-        own_sd = own_sd * doubt_there / doubt_p
-        own = own_sd**2 + np.minimum(OWN, (slope + NOISE_FLOOR) / FEW)
-        variance = own + 1 / weight
-        precision = 1 / SHARED + (observed * steep**2 / variance).sum()
-        shift = steep * float((observed * steep * above / variance).sum() / precision)
-        reached = kept(there + shift + np.where(observed, own / variance * (above - shift), 0.0))
-        rates = np.vstack((reached, there, kept(prior), kept(foretold), p, nodes))
-        as_reached, as_there, as_prior, as_foretold, *as_looks = np.log(rates / (1 - rates))
-        odds = np.where(observed, as_reached - as_there, shift / slope)
-        unsure = np.where(observed, min(apart, 1.0), 1.0) * (np.array(as_looks) - as_looks[0])
-        # What is left of how it looked by itself, once what was learned of all requests is taken into account.
-        by_looks, left = as_prior - as_foretold, as_looks[0] - as_there
-        by_looks = np.where(observed & (by_looks * left > 0), np.clip(left, -abs(by_looks), abs(by_looks)), 0.0)
-        as_looks = as_looks[0] + (apart - 1) * by_looks + unsure
-        looks = 1 / (1 + np.exp(-as_looks))
-        # Where requests are far from what they look like, one that looks a little easier is no easier.
-        unclear = odds * odds / (odds * odds + MISREAD)
-        odds -= np.where(observed, np.clip(as_looks[0] - as_there, -unclear, unclear), 0.0)
-        # Nor does a rate near 0 or 1, which a few odd answers move by logits, say as much of requests that are harder.
-        most = np.where(observed, np.abs(reached - there), 1.0)
-        mean, *moved = kept(looks + np.clip(1 / (1 + np.exp(-as_looks - odds)) - looks, -most, most))
-        doubt_reached, doubt_mean = doubt(np.array((reached, mean)))
-        # As sure as own outcomes make it, at the rate that they show.
-        known = np.sqrt(own / weight / variance * ((reached * (1 - reached) + NOISE_FLOOR) / (slope + NOISE_FLOOR)))
-        surer = np.minimum(own_sd * doubt_reached / doubt_there, known) * doubt_mean / doubt_reached
-        own_sd = np.where(observed, surer, np.hypot(own_sd * doubt_mean / doubt_p, CARRIED * (mean - p)))
-        spread = (np.array(moved) - NODE_WEIGHTS @ np.array(moved)) * np.sqrt(1 - SHARED + 1 / precision)
-        # No further than to what a rate may be, so that the mean stays what it is.
-        room = np.minimum((1 - LEAST - mean) / (spread.max(0) + 1e-9), (mean - LEAST) / (1e-9 - spread.min(0)))
-        return mean + spread * np.minimum(room, 1.0), own_sd
-
-    def widen(self, target: int, factor: float) -> None:
-        """What was observed of this target counts 1/`factor`."""
-        for known in self._known.values():
-            known.sums[target] /= factor
-
-    def state(self) -> bytes:
-        """Everything observed, for `restore`."""
-        rows = []
-        for template, known in self._known.items():
-            at = np.flatnonzero(known.sums[:, 0])
-            names = tuple(self._targets[row] for row in at)
-            rows.append(
-                _TemplateRows(template, known.at_ms, names, known.sums[at].astype("<f4").tobytes(), known.watched)
-            )
-        return _encoder.encode(rows)
-
-    def restore(self, state: bytes) -> bool:
-        """In the place of what was observed here; targets go by name. False, and nothing is known: not understood."""
-        self._known.clear()
-        try:
-            for kept in _templates_decoder.decode(state)[-MOST_TEMPLATES:]:
-                known = self._known[kept.template]
-                known.at_ms, known.watched = kept.at_ms, kept.watched
-                rows = np.frombuffer(kept.rows, "<f4").reshape(len(kept.targets), known.sums.shape[1])
-                for name, row in zip(kept.targets, rows, strict=True):
-                    if name in self._targets and np.isfinite(row).all():
-                        known.sums[self._targets.index(name)] = row
-        except (msgspec.DecodeError, ValueError):
-            self._known.clear()
-            return False
         return True

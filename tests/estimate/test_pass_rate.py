@@ -13,7 +13,7 @@ from msgspec import structs
 from adapters.catalog import shipped
 from router.classify.template import template as template_of
 from router.errors import DataError
-from router.estimate import pass_rate, posterior
+from router.estimate import pass_rate, templates
 from router.estimate.pass_rate import (
     ABILITIES,
     ARRAYS,
@@ -365,7 +365,7 @@ def test_the_order_does_not_matter_and_what_is_taken_back_was_never_there(given:
 
 
 def test_old_outcomes_fade_and_the_template_without_news_for_longest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posterior, "MOST_TEMPLATES", 3)
+    monkeypatch.setattr(templates, "MOST_TEMPLATES", 3)
     model = taught(*[(name, "weak", 0.0) for name in "abcad" + "a" * 18])
     assert [rates(model, name) != rates(model, "new") for name in "abcd"] == [True, False, True, True]
     hard, late = rates(model, "a")[0], outcome("weak", 1.0, READ, given_ms=HALF_LIFE_MS * 20)
