@@ -23,7 +23,7 @@ from router.decide.weigh import DecisionInput, noted
 from router.dispatch.refusals import unknown_model
 from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
-from router.estimate.caches import COLD, LEAST
+from router.estimate.caches import COLD, LEAST, CachedPrompt
 from router.estimate.estimate import afforded, estimates, per_choice
 from router.estimate.forecast import Forecaster, takes_ms, usual_ms
 from router.estimate.learn import TargetStats
@@ -181,7 +181,7 @@ def _plan(
     targets: Sequence[Target],
     gate: Gate,
     forecaster: Forecaster,
-    cached: Mapping[str, float],
+    cached: CachedPrompt,
     stakes: Objective,
     progress: SessionState,
     fixed: bool,
@@ -195,7 +195,7 @@ def _plan(
     request, seen, now, learned = gate.request, gate.classification, gate.now_ms, forecaster.learned
     task, afford = None if seen.unread else seen.task, None
     steps = partial(estimates, request=request, learned=learned, task=task, reading=seen.reading, at_ms=now)
-    steps = partial(steps, holds=live, template=seen.template, cached=cached, counts=gate.counts)
+    steps = partial(steps, holds=live, template=seen.template, cached=cached.reads, counts=gate.counts)
     if limit is not ANY_AMOUNT or thinking is not None:
         as_asked = partial(steps, holds=True)
         afford = partial(

@@ -106,6 +106,7 @@ class Learner:
             output=none,
             thinking=none,
             cached=none,
+            for_later=none,
             usual_p=self.rates.usual(self._every),
             usual_cost=self._cost(usual) * NANO_PER_USD,
             ranges=lambda: ForecastRanges(expected.sd(), cost, cost, none, none, none),

@@ -5,7 +5,7 @@ that only test), and is charged as the providers would: what a target was sent w
 cache, all else is written. Compared are choices that know of the caches, choices that do not, and always staying.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from msgspec import structs
 
 from bench.routing.everyday import CAUTION, classified, four_targets
 from router.decide.weigh import DecisionInput, excluded, expected_loss
-from router.estimate.caches import LIFETIME_MS, Caches
+from router.estimate.caches import COLD, LIFETIME_MS, CachedPrompt, Caches
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
@@ -34,7 +34,6 @@ CACHE_READ, CACHE_WRITE = 0.1, 1.25
 """Of the price of other input."""
 Warm = dict[str, tuple[int, int]]
 """Target → tokens that it was sent, and when (ms)."""
-Cached = Mapping[str, float]
 
 
 class Turn(NamedTuple):
@@ -47,14 +46,14 @@ class Turn(NamedTuple):
 class Policy(NamedTuple):
     """`knows`: what is expected to be in caches; `stays`: nothing is decided."""
 
-    knows: Callable[[Caches, Turn], Cached]
+    knows: Callable[[Caches, Turn], CachedPrompt]
     stays: bool = False
 
 
 PREFIX = CachePrefix(1, "", 0.0)
 POLICIES = {
-    "stays": Policy(lambda caches, turn: {}, stays=True),
-    "without caches": Policy(lambda caches, turn: {}),
+    "stays": Policy(lambda caches, turn: COLD, stays=True),
+    "without caches": Policy(lambda caches, turn: COLD),
     "with caches": Policy(lambda caches, turn: caches.expected(PREFIX, turn.tokens, turn.at_ms)),
 }
 
@@ -95,7 +94,7 @@ def run(policy: Policy, places: Sequence[Target], session: Sequence[Turn], first
         real = _really(warm, turn)
         forecast = forecaster.forecast(places, turn.request, turn.seen, turn.at_ms, None, real)
         total += _usd(forecast, at) + price * (1 - float(forecast.p[at]))
-        _sent(caches, warm, places[at], turn.tokens, turn.at_ms, int(real.get(places[at].id, 0.0)))
+        _sent(caches, warm, places[at], turn.tokens, turn.at_ms, int(real.reads.get(places[at].id, 0.0)))
     return total
 
 
@@ -103,10 +102,11 @@ def _usd(forecast: Forecast, at: int) -> float:
     return float(forecast.cost[at]) / NANO_PER_USD
 
 
-def _really(warm: Warm, turn: Turn) -> Cached:
-    return {
-        name: float(min(tokens, turn.tokens)) for name, (tokens, at) in warm.items() if turn.at_ms - at <= LIFETIME_MS
-    }
+def _really(warm: Warm, turn: Turn) -> CachedPrompt:
+    there = [
+        (name, float(min(tokens, turn.tokens))) for name, (tokens, at) in warm.items() if turn.at_ms - at <= LIFETIME_MS
+    ]
+    return CachedPrompt(dict(there))
 
 
 def _sent(caches: Caches, warm: Warm, target: Target, tokens: int, at_ms: int, read: int) -> None:

@@ -181,10 +181,10 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
     """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and better:
     so raising the price of a failure never leads to one that is dearer and worse."""
     forecast, stakes = situation.forecast, situation.stakes
-    p, nodes, cost = forecast.p, forecast.p_nodes, forecast.cost
+    p, nodes, cost = forecast.p, forecast.p_nodes, forecast.cost - forecast.for_later
     if situation.queues:
         p, nodes = map(timely(situation).__mul__, (p, nodes))
-    value, usual = price(cost, p, stakes), price(forecast.usual_cost, forecast.usual_p, stakes)
+    value, usual = price(cost, p, stakes), price(forecast.usual_cost - forecast.for_later, forecast.usual_p, stakes)
     among = _among(situation, out)
     baseline = int(np.where(among, usual, np.inf).argmin())
     margin, best = value[baseline] - value, baseline
@@ -300,7 +300,7 @@ def _regret(forecast: Forecast, nodes: Vector, stakes: Objective, baseline: int)
 
 def _gains(forecast: Forecast, nodes: Vector, stakes: Objective, choice: int) -> tuple[Vector, Vector]:
     """[3, T]: what each target's value is better than that of `choice` at each node; [T]: its standard deviation."""
-    values = price(forecast.cost, nodes, stakes)
+    values = price(forecast.cost - forecast.for_later, nodes, stakes)
     gain = values[:, choice, None] - values
     if not _finite(gain):
         gain = np.nan_to_num(gain, posinf=_MOST, neginf=-_MOST)

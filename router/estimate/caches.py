@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from math import log
+from typing import NamedTuple
 
 import re2
 from msgspec import Struct
@@ -141,13 +142,34 @@ HIT_MILLE, WEIGHT = 980, 2
 
 SAME = 1.3
 """A prompt may have so many times the tokens of its rough count."""
-COLD: Mapping[str, float] = {}
+
+
+class CachedPrompt(NamedTuple):
+    """Of one prompt: what targets have of it, and what is the use of sending it to one of them for later requests.
+
+    As many requests are expected to follow as came before (Lindy's law): what the n-th one pays to have its prompt
+    kept is for n of them. So a conversation leaves a target once that pays over all the turns that it is likely to
+    have, and not only for the next one."""
+
+    reads: Mapping[str, float] = {}
+    """Tokens that each target is expected to read from its cache; others read none."""
+    for_later: float = 0.0
+    """Share of what is not in a cache yet that later turns pay for …"""
+    shared: float = 0.0
+    """… the share of the prompt that all requests of its template begin with …"""
+    shared_for_later: float = 0.0
+    """… and the share of that which later requests of the template pay for."""
+
+
+COLD = CachedPrompt()
 """Nothing of a prompt is in any cache."""
 
 
 class _SentPrefix(Struct, frozen=True):
     tokens: int
     at_ms: int
+    times: int
+    """Requests in a row that began like this, at any target."""
 
 
 @cache
@@ -176,13 +198,21 @@ class Caches:
         self._sent = Recent[int | str, dict[str, _SentPrefix]](MOST, dict)
         self._hits = defaultdict[str, QuantileWindow](QuantileWindow)
 
-    def expected(self, prefix: CachePrefix, rough: float, at_ms: int) -> Mapping[str, float]:
-        """Tokens of a prompt of about so many that each target is expected to read from its cache; others read none."""
+    def expected(self, prefix: CachePrefix, rough: float, at_ms: int) -> CachedPrompt:
+        """Of a prompt of about so many tokens."""
         reads = dict[str, float]()
         for target, kept in self._kept(prefix, rough, at_ms).items():
             hits = self._hits[target]
             reads[target] = kept * max((hits.sum + WEIGHT * HIT_MILLE) / (hits.count + WEIGHT) / 1_000, 1e-3)
-        return reads
+        times = [self._times(key, prefix.long, at_ms) for key in (prefix.conversation, prefix.template)]
+        turns, requests = [1 - 1 / (1 + before) for before in times]
+        return CachedPrompt(reads, turns, prefix.shared, requests)
+
+    def _times(self, key: int | str, long: bool, at_ms: int) -> int:
+        """Requests in a row that began like this."""
+        lifetime = LONG_LIFETIME_MS if long else LIFETIME_MS
+        kept = [sent.times for sent in self._sent.get(key, {}).values() if at_ms - sent.at_ms <= lifetime]
+        return max(kept, default=0)
 
     def _kept(self, prefix: CachePrefix, rough: float, at_ms: int) -> Mapping[str, int]:
         """Tokens that each target was sent, and should have still. A conversation that is shorter now than before was
@@ -203,5 +233,5 @@ class Caches:
         if kept:
             self._hits[target].add(min(int(1_000 * read / kept), 1_000))
         for key, tokens in ((prefix.conversation, sent), (prefix.template, int(sent * prefix.shared))):
-            self._sent[key][target] = _SentPrefix(tokens, at_ms)
+            self._sent[key][target] = _SentPrefix(tokens, at_ms, 1 + self._times(key, prefix.long, at_ms))
             self._sent.move_to_end(key)

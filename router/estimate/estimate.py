@@ -97,7 +97,7 @@ def estimates(
     at_ms: int = 0,
     holds: bool = True,
     template: str = "",
-    cached: Mapping[str, float] = COLD,
+    cached: Mapping[str, float] = COLD.reads,
     counts: Counts = UNCOUNTED,
     forecast: Sequence[Foretold | None] = (),
     fits: Sequence[FittedRequest | None] = (),

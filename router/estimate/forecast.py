@@ -1,6 +1,6 @@
 """All targets of a route at once: what an answer of each would cost, how long it takes, how likely it is right."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import exp, log
 from operator import attrgetter
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, structs
 
-from router.estimate.caches import COLD, SAME, cache_rates, least
+from router.estimate.caches import COLD, SAME, CachedPrompt, cache_rates, least
 from router.estimate.latency import Z90, is_measured
 from router.estimate.learn import KnownTemplate, TargetStats, WorkStats
 from router.estimate.lengths import THINKING, VISIBLE, LengthLaw, law_table
@@ -152,7 +152,7 @@ class Forecaster:
         seen: Classification,
         at_ms: int,
         cap: int | None = None,
-        cached: Mapping[str, float] = COLD,
+        cached: CachedPrompt = COLD,
         queues: Queues = NO_QUEUES,
         fits: Sequence[FittedRequest | None] = (),
     ) -> Forecast:
@@ -172,14 +172,18 @@ class Forecaster:
         else:
             whole_prompt = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
         sent = np.minimum(whole_prompt, known.context)
-        read_tokens, fixed = known.nothing, sent * known.rate_in + known.fee
-        if cached or known.writes:
-            cacheable = sent >= known.least
-            there = np.array([cached.get(target.id, 0.0) for target in targets])
-            read_tokens = np.where(cacheable & (known.rate_read < known.rate_in), np.minimum(there, sent), 0.0)
+        read_tokens, for_later, fixed = known.nothing, known.nothing, sent * known.rate_in + known.fee
+        if cached.reads or known.writes:
+            kept = (sent >= known.least) & (known.rate_read < known.rate_in)
+            there = np.array([cached.reads.get(target.id, 0.0) for target in targets])
+            read_tokens = np.where(kept, np.minimum(there, sent), 0.0)
             # What is long enough to be kept, and is not in the cache yet, is written to it.
-            written_in = (sent - read_tokens) * np.where(cacheable, known.rate_write, known.rate_in)
-            fixed = read_tokens * known.rate_read + written_in + known.fee
+            rate_new = np.where(sent >= known.least, known.rate_write, known.rate_in)
+            fixed = read_tokens * known.rate_read + (sent - read_tokens) * rate_new + known.fee
+            again = np.maximum(
+                (sent - read_tokens) * cached.for_later, (sent * cached.shared - read_tokens) * cached.shared_for_later
+            )
+            for_later = np.where(kept, again * (rate_new - known.rate_read), 0.0)
         of_all = each
         if choices > 1:
             out, usual_out, of_all, thinking = (part * choices for part in (out, usual_out, each, thinking))
@@ -198,6 +202,7 @@ class Forecaster:
             output=of_all,
             thinking=thinking,
             cached=read_tokens,
+            for_later=for_later,
             usual_p=usual_p,
             usual_cost=fixed + usual_out,
             ranges=partial(_ranges, known, sd, whole, fixed, out, each, bound, targets, queues),

@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.classify.template import template
+from router.decide.weigh import DecisionInput, expected_loss
 from router.estimate import caches
-from router.estimate.caches import BEYOND, LIFETIME_MS, LONG_LIFETIME_MS, RECENT, SIZE, Caches, QuantileWindow
+from router.estimate.caches import (
+    BEYOND,
+    LIFETIME_MS,
+    LONG_LIFETIME_MS,
+    RECENT,
+    SIZE,
+    CachedPrompt,
+    Caches,
+    QuantileWindow,
+)
 from router.estimate.forecast import Forecaster
 from router.estimate.latency import PRIOR_FIRST_MS, Pace
 from router.estimate.learn import MOST_MARGIN, STALE, TargetStats
@@ -19,7 +29,7 @@ from router.estimate.lengths import MOST_CELLS
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import fits_thinking
 from router.types.attempt import AttemptSample, TextBytes, Usage
-from router.types.decision import CachePrefix, Estimate
+from router.types.decision import CachePrefix, Estimate, Objective
 from router.types.request import Classification, Request, TokensRead
 from router.types.target import Contract, Target, Task, Thinking, Wire
 from tests.decide.values import PRICE, REMOTE, estimate, reading, request, target
@@ -345,27 +355,27 @@ def told(tokens: int = 20_000, read: int = 0, prefix: CachePrefix = TURN, times:
 
 def test_the_next_turn_finds_what_was_sent_and_another_conversation_the_instructions_for_a_lifetime() -> None:
     known = told()
-    assert 0.5 < known.expected(TURN, 21_000, 2_000)["t"] / 20_000 <= 1
+    assert 0.5 < known.expected(TURN, 21_000, 2_000).reads["t"] / 20_000 <= 1
     other = known.expected(structs.replace(TURN, conversation=8), 21_000, 2_000)
-    assert 0.5 < other["t"] / 5_000 <= 1
-    assert known.expected(CachePrefix(8, "0b", 0.25), 21_000, 2_000) == {}
+    assert 0.5 < other.reads["t"] / 5_000 <= 1
+    assert known.expected(CachePrefix(8, "0b", 0.25), 21_000, 2_000).reads == {}
     for prefix, lifetime in ((TURN, LIFETIME_MS), (structs.replace(TURN, long=True), LONG_LIFETIME_MS)):
         known = told(prefix=prefix)
-        assert known.expected(prefix, 21_000, 1_000 + lifetime)
-        assert not known.expected(prefix, 21_000, 1_001 + lifetime)
-    assert told(1_000).expected(TURN, 21_000, 2_000) == {}
+        assert known.expected(prefix, 21_000, 1_000 + lifetime).reads
+        assert known.expected(prefix, 21_000, 1_001 + lifetime)[::3] == ({}, 0.0)
+    assert told(1_000).expected(TURN, 21_000, 2_000).reads == {}
 
 
 def test_how_much_is_really_read_is_learned_and_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     never, always = told(times=60), told(read=20_000, times=60)
-    assert never.expected(TURN, 21_000, 2_000)["t"] < 1_500
-    assert always.expected(TURN, 21_000, 2_000)["t"] > 19_000
+    assert never.expected(TURN, 21_000, 2_000).reads["t"] < 1_500
+    assert always.expected(TURN, 21_000, 2_000).reads["t"] > 19_000
     monkeypatch.setattr(caches, "MOST", 10)
     known = Caches()
     for number in range(50):
         known.note(CachePrefix(number, f"{number}", 0.5), "t", Usage(input_uncached=9_000), 1_000)
-    assert not known.expected(CachePrefix(0, "", 0.5), 21_000, 1_000)
-    assert known.expected(CachePrefix(49, "", 0.5), 21_000, 1_000)
+    assert not known.expected(CachePrefix(0, "", 0.5), 21_000, 1_000).reads
+    assert known.expected(CachePrefix(49, "", 0.5), 21_000, 1_000).reads
 
 
 @each_row(
@@ -386,8 +396,31 @@ def test_a_cold_prompt_is_written_and_a_warm_one_read(place: Target, asks: bool,
     for cached, share in zip(({}, {"t": 1e9}), shares, strict=True):
         cost = estimate(place, asked, learned, cached=cached).cost
         assert cost - output == pytest.approx(share * (plain.cost - output), rel=0.01)
-        forecast = forecaster.forecast((place,), asked, structs.replace(SEEN, reading=None), 0, None, cached)
+        forecast = forecaster.forecast(
+            (place,), asked, structs.replace(SEEN, reading=None), 0, None, CachedPrompt(cached)
+        )
         assert float(forecast.cost[0]) == pytest.approx(cost, rel=0.01)
+
+
+def test_a_conversation_leaves_a_warm_target_once_that_pays_over_the_turns_that_are_likely_to_follow() -> None:
+    """So it does in the template of requests that begin alike; one request alone pays for nothing but itself."""
+    dear = structs.replace(KEPT, input=4 * KEPT.input, cache_read=4 * KEPT.input // 10, cache_write=5 * KEPT.input)
+    places = target("t", context=200_000, price=dear), structs.replace(LONG, id="cheap")
+    forecaster, asked = Forecaster(places, TargetStats(), PassRateModel(places)), request(prompt_bytes=80_000)
+    for prefix, known, chosen in (
+        (TURN, told(), 0),
+        (TURN, told(times=9), 1),
+        (structs.replace(TURN, conversation=8, shared=0.9), told(prefix=structs.replace(TURN, shared=0.9), times=9), 1),
+        (structs.replace(TURN, conversation=8, template=""), told(times=9), 1),
+    ):
+        forecast = forecaster.forecast(places, asked, SEEN, 0, None, known.expected(prefix, 20_000, 2_000))
+        objective = Objective(failure_nano=1)
+        given = DecisionInput(targets=places, forecast=forecast, classification=SEEN, stakes=objective, draw=0.5)
+        assert expected_loss(given, np.zeros(2, np.intp), 0.0).best == chosen, (
+            prefix,
+            forecast.cost,
+            forecast.for_later,
+        )
 
 
 @given(st.floats(0, 1e6), st.integers(1, 400_000))
