@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from router.estimate.caches import COLD, keeps, least
 from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work
 from router.estimate.lengths import UNREAD
-from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
+from router.estimate.price import CallPrice, call_price, own_cost
 from router.estimate.tokens import (
     INPUT_SHARE,
     LEAST_ANSWER,
@@ -19,7 +19,6 @@ from router.estimate.tokens import (
     UsualOutput,
     lowest,
     prompts,
-    scope,
     sizes,
     thinking_levels,
     usual,
@@ -27,62 +26,33 @@ from router.estimate.tokens import (
 from router.types.account import ENDLESS, Amount
 from router.types.attempt import Usage
 from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
-from router.types.price import UNITS_PER_RATE, WORST_CASE, CallScope, Price
+from router.types.price import WORST_CASE, CallScope, Price, Writes
 from router.types.request import USUAL_READ, Endpoint, Reading, Request
 from router.types.target import Contract, Target, Task, Wire
 
 # What one request can cost at one target, for any length of its output.
 
-_WIDEST = CallScope()
 MOST_PRICES = 4_096
-_plain: dict[tuple[int, Wire, bool, bool, bool], tuple[Price, int, int]] = {}
-"""The dearest rates of input and output of prices without rules, by identity: most have none, and are asked often."""
-
-
-class CallPrice(Struct, frozen=True):
-    """`rates` where they hold whatever comes: of input and output, in nano-USD per million tokens."""
-
-    price: Price | None
-    input_tokens: int
-    choices: int
-    at_ms: int
-    scope: CallScope
-    rates: tuple[int, int] | None
-
-    def amounts(self, *tokens: tuple[int, int]) -> tuple[Amount, ...]:
-        """At most, for so many tokens of output, and so many of thinking, in each choice."""
-        amounts = []
-        for output, thinking in tokens:
-            if self.rates is None:
-                most = output * self.choices
-                usd = ceiling(self.price, self.input_tokens, most, at_ms=self.at_ms, scope=self.scope)
-            else:
-                nano = self.input_tokens * self.rates[0] + output * self.choices * self.rates[1]
-                usd = -(-nano // UNITS_PER_RATE)
-            amounts.append(Amount(usd, thinking * self.choices))
-        return tuple(amounts)
-
-    def output(self, nano: int) -> int:
-        """Tokens over all choices that `nano` pays for beside the input; at least 0."""
-        if self.rates is None:
-            return output_left(self.price, nano, self.input_tokens, at_ms=self.at_ms, scope=self.scope)
-        left = nano * UNITS_PER_RATE - self.input_tokens * self.rates[0]
-        return max(0, left // self.rates[1]) if self.rates[1] else UNLIMITED if left >= 0 else 0
+_plain: dict[tuple[int, Wire, bool, bool, bool], tuple[Price, CallPrice]] = {}
+"""Of prices without rules, by identity: most have none, and are asked often."""
 
 
 def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> CallPrice:
-    price, units = target.served or target.model.price, target.provider.quirks.units
-    if price is None or price.rules or units:
-        return CallPrice(price, input_tokens, request.choices, at_ms, scope(target, request), None)
-    key = (id(price), target.provider.wire, request.caches, request.caches_long, request.media)
-    known = _plain.get(key)
+    price, provider = target.served or target.model.price or WORST_CASE, target.provider
+    wire, units = provider.wire, provider.quirks.units
+    key, known = (id(price), wire, request.caches, request.caches_long, request.media), None
+    if plain := not (price.rules or units):
+        known = _plain.get(key)
     if known is None:
-        if len(_plain) >= MOST_PRICES:
-            _plain.clear()
-        each, widest = ((UNITS_PER_RATE, 0), (0, UNITS_PER_RATE)), scope(target, request)
-        into, out = (ceiling(price, *tokens, scope=widest) for tokens in each)
-        known = _plain[key] = (price, into, out)
-    return CallPrice(price, input_tokens, request.choices, at_ms, _WIDEST, known[1:])
+        writes = Writes.ANY if request.caches_long else Writes.DEFAULT if keeps(wire, request.caches) else Writes.NONE
+        tier, region = request.service_tier, target.region
+        scope = CallScope(service_tier=tier, region=region, writes=writes, media=request.media, units=units)
+        known = price, call_price(price, input_tokens, at_ms, scope)
+        if plain:
+            if len(_plain) >= MOST_PRICES:
+                _plain.clear()
+            _plain[key] = known
+    return CallPrice(input_tokens, known[1].cases, request.choices)
 
 
 # Targets × request → Estimates.
@@ -153,10 +123,10 @@ def estimates(
 def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_cap: int | None) -> Candidate:
     """With the holds that follow from what was learned since it was estimated."""
     known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
-    asked, request = known.effort or target.effort or request.effort or "", _capped(request, known.cap)
+    asked = known.effort or target.effort or request.effort or ""
     work = learned.known(known.template, known.read.stated)
     rung, expected, _ = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
-    (figures,) = sizes(request, ((target, rung, expected, learned.margin(target.id), None),), known.read)
+    (figures,) = sizes(request, ((target, rung, expected, learned.margin(target.id), known.cap),), known.read)
     least, tight, whole = bill_of(step, request).amounts(*figures.holds)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
     return structs.replace(step, estimate=fresh)
@@ -186,10 +156,6 @@ def _thinking_cap(step: Candidate, request: Request, thinking_cap: int | None) -
     """Per choice; at most what was decided."""
     caps = per_choice(request, thinking_cap), step.estimate.thinking_budget
     return min([tokens for tokens in caps if tokens is not None], default=None)
-
-
-def _capped(request: Request, most: int | None) -> Request:
-    return request if most is None else structs.replace(request, max_output=most)
 
 
 def affordable_output(step: Candidate, request: Request, nano: int) -> int:
@@ -273,12 +239,11 @@ def fit(
         # Any word that makes it think costs more than to say none.
         levels = [rung for rung in levels if not (rung.effort and rung.thinks)]
     decided = next((at for at, rung in enumerate(levels) if rung.effort == known.effort), 0)
-    request = _capped(request, most)
     exact, thinking = target.model.thinking.contract is Contract.EXACT, granted.thinking // request.choices
     most_output = bill_of(step, request).output(granted.usd) // request.choices
     for rung in levels[decided:]:
         expected, margin = usual(target, rung, learned, task, work), learned.margin(target.id)
-        (figures,) = sizes(request, ((target, rung, expected, margin, None),), known.read)
+        (figures,) = sizes(request, ((target, rung, expected, margin, most),), known.read)
         output = min(most_output, thinking) if rung.thinks and figures.blind and not exact else most_output
         limits = _TokenLimits(min(output, figures.most), thinking, exact)
         fitted = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)

@@ -12,10 +12,9 @@ from router.estimate.caches import MILLE
 from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work
 from router.estimate.lengths import CREDIBLE, NO_THOUGHT, THINKING, VISIBLE, LengthLaw
 from router.types.decision import UNCOUNTED, Counts
-from router.types.price import CallScope, Writes
 from router.types.request import MEDIA, TYPICAL, USUAL_OUTPUT, USUAL_THINKING, Endpoint, Request, TokensRead
 from router.types.tables import table
-from router.types.target import EFFORTS, Contract, Target, Thinking, Wire
+from router.types.target import EFFORTS, Contract, Target, Thinking
 
 # What a target can be held to in thinking: the levels of its contract, from the one asked for down to none.
 
@@ -314,14 +313,6 @@ def _usual(
         bounded=least == 0 or contract.contract is Contract.EXACT or not blind,
         worst=learned.worst(target.id),
     )
-
-
-def scope(target: Target, request: Request) -> CallScope:
-    """What decides over the rates that a call may turn out to have. Anthropic's caches are written only on request."""
-    asked = request.caches or target.provider.wire is not Wire.ANTHROPIC
-    writes = Writes.ANY if request.caches_long else Writes.DEFAULT if asked else Writes.NONE
-    tier, units = request.service_tier, target.provider.quirks.units
-    return CallScope(service_tier=tier, region=target.region, writes=writes, media=request.media, units=units)
 
 
 def _start(quantile: Callable[[float, int], int], rung: ThinkingLevel, thought: int) -> int:
