@@ -485,7 +485,7 @@ class AttemptRecord:
             self._wait[1] = ended
         self.lease.leave()
         target, took = self.step.target, int(ended - self._start)
-        price = target.price(model_served)
+        price, sample = target.price(model_served), None
         if usage is not None:
             output = usage.output_total
             sample = self._seen(usage, output, finish_reason, outcome, took)
@@ -522,6 +522,7 @@ class AttemptRecord:
             region=self._region,
             region_verified=self._verified,
             role=self.options.role,
+            sample=sample,
         )
 
     def _seen(self, usage: Usage, output: int, finish_reason: str, outcome: str, took: int) -> AttemptSample:
