@@ -1,33 +1,30 @@
 """The cost of a request at a target, and how the request is made to fit into a budget."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, keeps, least
-from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work
-from router.estimate.lengths import UNREAD
+from router.estimate.learn import InputSize, TargetStats, Work
+from router.estimate.lengths import CREDIBLE, NO_THOUGHT, THINKING, VISIBLE, LengthLaw
 from router.estimate.price import CallPrice, call_price, own_cost
 from router.estimate.tokens import (
     INPUT_SHARE,
-    LEAST_ANSWER,
     LEAST_THOUGHT,
     NUMBERED,
-    Size,
     ThinkingLevel,
-    UsualOutput,
+    card,
     lowest,
     prompts,
-    sizes,
     thinking_levels,
-    usual,
 )
 from router.types.account import ENDLESS, Amount
 from router.types.attempt import Usage
 from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
 from router.types.price import WORST_CASE, CallScope, Price, Writes
-from router.types.request import USUAL_READ, Endpoint, Reading, Request
+from router.types.request import USUAL_OUTPUT, USUAL_READ, USUAL_THINKING, Endpoint, Reading, Request, TokensRead
 from router.types.target import Contract, Target, Task, Wire
 
 # What one request can cost at one target, for any length of its output.
@@ -55,6 +52,164 @@ def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> Cal
     return CallPrice(input_tokens, known[1].cases, request.choices)
 
 
+# How many tokens a choice may have on one rung of thinking, and what that costs at most.
+
+MEAN_OF_P90 = 2
+"""The 90 % quantile of thinking is so many times its mean: 1.6 to 2.3 for four of five models measured."""
+LEAST_ANSWER = 256
+"""Output tokens below which a cap leaves no room for an answer; unless the client asked for fewer."""
+START = 0.4
+"""Share of answers that the start hold of a metered stream pays for to the end."""
+LONG = 0.95
+"""Share of answers for which there must be room, where they are known to be short."""
+SAFE = 0.995
+"""Share of answers that a cap must not cut, where nothing can be metered."""
+START_ANSWER = 1_024
+"""Output tokens that a metered stream starts with, thinking apart, before anything was learned …"""
+START_THOUGHT = 8
+"""… and the part of the card's thinking: it can be extended."""
+ROOM, USUAL_MORE = 3, 100
+"""Times what is expected of a request beyond usual ones of its kind, but for so many tokens, that its cap has more."""
+LEAST_CAP = 1_024
+"""Tokens of an answer that a cap leaves room for, beside usual thinking, however short all others were: so few cost
+little to hold."""
+SAFE_ANSWER = 5_120
+SAFE_THOUGHT = 2.5
+"""Likewise for a cap, which can't: so many times the card's thinking."""
+
+
+class Size(Struct, frozen=True):
+    """Output tokens of one choice."""
+
+    most: int
+    """The client's cap, else the model's."""
+    least: int
+    """The usual thinking and a short answer."""
+    tight: int
+    """What the hold is made for: the start of a metered stream, or the cap that is sent."""
+    tight_thinking: int
+    whole_thinking: int
+    metered: bool
+    """As a stream it shows all of its tokens …"""
+    blind: bool
+    """… but not yet that they come piece by piece, or none of them: `tight` has to cover the cap that is sent."""
+    output: int = 0
+    """Expected, thinking included …"""
+    thinking: int = 0
+    """… and the part of it that is; 0 where a forecast says so, and the hold does not hang on it."""
+    holds: tuple[tuple[int, int], ...] = ()
+    """What is held for, all of it and thinking: the least that an answer takes, `tight`, and the worst case."""
+
+
+class UsualOutput(Struct, frozen=True):
+    """What is known of an answer, whatever its caps and its target's margin: output tokens of one choice."""
+
+    visible: LengthLaw
+    thought: LengthLaw
+    """Thinking tokens, by the need to think …"""
+    most_thought: float
+    """… and at most, by what is asked for."""
+    tight: int
+    """What is held at first."""
+    tight_thinking: int
+    blind: bool
+    """See `Size`."""
+    mean: int
+    """Output tokens of all such answers."""
+    long: int
+    """What hardly any answer exceeds."""
+    unsure: int
+    """The part of a cap that nothing seen says anything of: it is for usual requests, and smaller ones need less."""
+    lowest: int
+    """Thinking tokens that leave room to think at all, and that the target can be held to …"""
+    bounded: bool
+    """… and whether it keeps to them, whatever the cap on its output."""
+    worst: int
+    """Tokens of its longest answer past a cap: see `TargetStats.worst`."""
+
+
+def sizes(
+    request: Request,
+    asks: Iterable[tuple[Target, ThinkingLevel, UsualOutput, float, int | None]],
+    read: TokensRead,
+    *,
+    foretold: bool = False,
+) -> list[Size]:
+    """`asks`: each target, what is asked of it and known, its margin, and a cap in place of the client's."""
+    rows, embeds, asked = [], request.endpoint is Endpoint.EMBEDDINGS, request.max_output
+    for target, rung, known, margin, cap in asks:
+        own, contract, thinks = target.model.max_output, target.model.thinking, rung.p90 > 0
+        most = 0 if embeds else min((asked if cap is None else cap) or own, own)
+        # Only an exact contract keeps thinking below the cap on all output.
+        exact = contract.contract is Contract.EXACT and rung.number is not None
+        whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
+        output = thinking = 0
+        least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
+        if known.blind:
+            share = max(read.visible / USUAL_OUTPUT, read.thinking / USUAL_THINKING if thinks else 0.0)
+            tight -= int(known.unsure * max(1 - share, 0.0))
+        if not foretold or (known.blind and tight < most):
+            thoughts = min(THINKING.tokens(known.thought, read.thinking), known.most_thought) if thinks else 0.0
+            output, thinking = int(VISIBLE.tokens(known.visible, read.visible) + thoughts), int(min(most, thoughts))
+            output = min(most, output)
+        if known.blind:
+            tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
+        start = min(tight if known.blind else int(known.tight_thinking * margin), whole_thinking)
+        worst, answer = known.worst, min(most, known.lowest + LEAST_ANSWER, known.long)
+        shown = contract.streamed or not thinks
+        first = max(answer, worst), min(known.lowest, answer) if known.bounded else answer
+        holds = first, (max(tight, worst), start), (max(most, worst), whole_thinking)
+        rows.append(Size(most, least, tight, start, whole_thinking, shown, known.blind, output, thinking, holds))
+    return rows
+
+
+def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work) -> UsualOutput:
+    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, work)
+    return learned.recall(target.id, key, _usual, target, rung, learned, work)
+
+
+def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work) -> UsualOutput:
+    kind, ahead, thinking = learned.kind(target.id, rung.effort, work), learned.ahead(target.id), rung.thinks
+    contract, thought = target.model.thinking, card(target.model.thinking, rung.effort) if thinking else 0
+    words, prior, least = kind.visible(), SAFE_ANSWER + int(SAFE_THOUGHT * thought), lowest(target, learned, work.task)
+    if not contract.can_stop and contract.contract in NUMBERED:
+        least = max(least, LEAST_THOUGHT)
+    safe, sure = (kind.output(SAFE, tokens, tail=True) for tokens in (prior, 0))
+    safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
+    # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
+    unasked = not rung.effort and contract.unasked == "none"
+    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if thinking else NO_THOUGHT
+    # What little was asked for says how much is thought there: of what needs more, no more than a few times the most.
+    most = max(thought, CREDIBLE * kind.thinking(LONG, 0)) if thought else inf
+    most = 0.0 if not thinking else min(most, inf if rung.number is None else rung.number)
+    start = thoughts = capped = max(safe, LEAST_CAP + rung.p90)
+    # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
+    blind = ahead is None or ahead >= capped or (thinking and not contract.streamed)
+    if ahead is not None and not blind:
+        start = min(_start(kind.output, rung, thought) + ahead, safe)
+        thoughts = _start(kind.thinking, rung, thought) + ahead
+    return UsualOutput(
+        visible=words,
+        thought=mean,
+        most_thought=most,
+        tight=start,
+        tight_thinking=thoughts if thinking else 0,
+        blind=blind,
+        mean=kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90),
+        long=kind.output(LONG, START_ANSWER + thought),
+        unsure=max(safe - max(sure, LEAST_CAP + rung.p90), 0) if blind else 0,
+        lowest=least,
+        bounded=least == 0 or contract.contract is Contract.EXACT or not blind,
+        worst=learned.worst(target.id),
+    )
+
+
+def _start(quantile: Callable[[float, int], int], rung: ThinkingLevel, thought: int) -> int:
+    """Of a metered stream."""
+    tokens = quantile(START, START_ANSWER + thought // START_THOUGHT)
+    return tokens if rung.number is None else min(tokens, rung.number + START_ANSWER)
+
+
 # Targets × request → Estimates.
 
 
@@ -76,12 +231,12 @@ def estimates(
     `fits`: how each of them would be asked (see `afforded`). Without `holds` what it may cost at most is left out,
     which is most of the work."""
     cap, read = per_choice(request, None), USUAL_READ if reading is None else reading.tokens
-    work, widened = learned.known(template, read.stated), bool(learned.margins or learned.billed)
+    work, widened = learned.work(task, template, read.stated), bool(learned.margins or learned.billed)
     made = [fitted or AS_ASKED for fitted in fits] if fits else [AS_ASKED] * len(targets)
-    asks, inputs, kind, script = [], [], task or UNREAD, request.script
+    asks, inputs, script = [], [], request.script
     for target, fitted in zip(targets, made, strict=True):
-        key = fitted.effort or target.effort or request.effort or "", kind, work, fitted.thinking_budget or cap, script
-        rung, expected, size = learned.recall(target.id, (target.model.thinking, *key), _outlook, target, learned, *key)
+        key = fitted.effort or target.effort or request.effort or "", work, fitted.thinking_budget or cap, script
+        rung, expected, size = learned.recall(target.id, (target.model.thinking, *key), outlook, target, learned, *key)
         margin = learned.margin(target.id) if widened else 1.0
         asks.append((target, rung, expected, margin, fitted.max_output))
         inputs.append((target, size, margin))
@@ -124,8 +279,8 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
     """With the holds that follow from what was learned since it was estimated."""
     known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
     asked = known.effort or target.effort or request.effort or ""
-    work = learned.known(known.template, known.read.stated)
-    rung, expected, _ = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
+    work = learned.work(known.task, known.template, known.read.stated)
+    rung, expected, _ = outlook(target, learned, asked, work, cap, known.script)
     (figures,) = sizes(request, ((target, rung, expected, learned.margin(target.id), known.cap),), known.read)
     least, tight, whole = bill_of(step, request).amounts(*figures.holds)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
@@ -135,14 +290,14 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
 _NO_HOLDS = (Amount(), Amount(), Amount())
 
 
-def _outlook(
-    target: Target, learned: TargetStats, asked: str, task: Work, work: KnownTemplate, cap: int | None, kind: str
+def outlook(
+    target: Target, learned: TargetStats, asked: str, work: Work, cap: int | None, script: str
 ) -> tuple[ThinkingLevel, UsualOutput, InputSize]:
     """What a target does with a kind of request: what it would be asked for where money is no object, its lowest where
-    nothing keeps within the cap; its answers; its prompts. `asked`: the effort; `work`: see `TargetStats.known`."""
-    levels = thinking_levels(target, asked, cap, learned, task)
-    rung = next(levels, None) or ThinkingLevel(asked, lowest(target, learned, task))
-    return rung, usual(target, rung, learned, task, work), learned.input(target.id, kind, INPUT_SHARE)
+    nothing keeps within the cap; its answers; its prompts. `asked`: the effort."""
+    levels = thinking_levels(target, asked, cap, learned, work.task)
+    rung = next(levels, None) or ThinkingLevel(asked, lowest(target, learned, work.task))
+    return rung, usual(target, rung, learned, work), learned.input(target.id, script, INPUT_SHARE)
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:
@@ -232,9 +387,9 @@ def fit(
     if request.endpoint is Endpoint.EMBEDDINGS:
         return FittedRequest() if step.estimate.tight.usd <= granted.usd else None
     target, known, most = step.target, step.estimate, step.estimate.cap
-    task, work = known.task or UNREAD, learned.known(known.template, known.read.stated)
+    work = learned.work(known.task, known.template, known.read.stated)
     cap = _thinking_cap(step, request, thinking_cap)
-    levels = list(thinking_levels(target, target.effort or request.effort or "", cap, learned, task))
+    levels = list(thinking_levels(target, target.effort or request.effort or "", cap, learned, work.task))
     if cap is None and not known.effort and target.model.thinking.unasked == "none":
         # Any word that makes it think costs more than to say none.
         levels = [rung for rung in levels if not (rung.effort and rung.thinks)]
@@ -242,7 +397,7 @@ def fit(
     exact, thinking = target.model.thinking.contract is Contract.EXACT, granted.thinking // request.choices
     most_output = bill_of(step, request).output(granted.usd) // request.choices
     for rung in levels[decided:]:
-        expected, margin = usual(target, rung, learned, task, work), learned.margin(target.id)
+        expected, margin = usual(target, rung, learned, work), learned.margin(target.id)
         (figures,) = sizes(request, ((target, rung, expected, margin, most),), known.read)
         output = min(most_output, thinking) if rung.thinks and figures.blind and not exact else most_output
         limits = _TokenLimits(min(output, figures.most), thinking, exact)
