@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -400,65 +400,36 @@ def fit(
         expected, margin = usual(target, rung, learned, work), learned.margin(target.id)
         (figures,) = sizes(request, ((target, rung, expected, margin, most),), known.read)
         output = min(most_output, thinking) if rung.thinks and figures.blind and not exact else most_output
-        limits = _TokenLimits(min(output, figures.most), thinking, exact)
-        fitted = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
+        fitted = _fitted(step, request, granted, rung, figures, min(output, figures.most), thinking)
         if fitted is not None:
             lowered = fitted.lowered if rung.effort == known.effort else ("effort", *fitted.lowered)
             return structs.replace(fitted, lowered=lowered, max_output=fitted.max_output or most)
     return None
 
 
-class _TokenLimits(NamedTuple):
-    """What is granted, in tokens of one choice."""
-
-    output: int
-    thinking: int
-    exact: bool
-    """The number that is sent keeps the thinking within its limit, whatever the cap on all output."""
-
-
-def _uncut(
-    step: Candidate, request: Request, granted: Amount, rung: ThinkingLevel, figures: Size, limits: _TokenLimits
+def _fitted(
+    step: Candidate, request: Request, granted: Amount, rung: ThinkingLevel, figures: Size, output: int, thinking: int
 ) -> FittedRequest | None:
-    """Nothing is lowered. A cap goes out where the hold has to be made true by it."""
-    sizes = (figures.most, figures.whole_thinking), (figures.tight, figures.tight_thinking)
+    """At one level of thinking, by the tokens of a choice that are granted: nothing is lowered where a cap need not be
+    or only makes the hold true; else a shorter answer to the same thinking; else to as much of it as leaves room for an
+    answer, where the contract takes a number. The room is half of what the client allows where that is less."""
+    control, most = step.target.model.thinking, figures.most
+    sizes = (most, figures.whole_thinking), (figures.tight, figures.tight_thinking)
     whole, tight = bill_of(step, request).amounts(*sizes)
-    if tight.beyond(granted) != Amount():
-        return None
-    covered = whole.beyond(granted) == Amount()
-    if covered or not figures.blind:
-        asked = FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks)
+    covered, uncut = whole.beyond(granted) == Amount(), tight.beyond(granted) == Amount()
+    asked = FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks)
+    if uncut and (covered or not figures.blind):
         return asked if covered else structs.replace(asked, metered=True)
-    if limits.exact and rung.thinks:
-        rung = structs.replace(rung, number=min(rung.number or figures.most, limits.thinking))
-    return structs.replace(_fit(rung, figures, limits), lowered=())
-
-
-def _cut(step: Candidate, rung: ThinkingLevel, figures: Size, limits: _TokenLimits) -> FittedRequest | None:
-    """A shorter answer to the same thinking; or to as much of it as leaves room for an answer, where the contract takes
-    a number. The room is half of what the client allows where that is less."""
-    room = min(LEAST_ANSWER, figures.most // 2)
-    number = min(rung.number or figures.most, limits.thinking, limits.output - room)
-    if limits.output >= figures.least and rung.p90 <= limits.thinking:
-        if limits.exact and rung.thinks and figures.blind:
-            rung = structs.replace(rung, number=number)
-        return _fit(rung, figures, limits)
-    thinking = step.target.model.thinking
-    if not rung.thinks or thinking.contract not in NUMBERED:
-        return None
-    least = max(thinking.minimum, min(LEAST_THOUGHT, rung.number or LEAST_THOUGHT, figures.most // 2), 1)
-    smaller = ThinkingLevel(rung.effort, min(rung.p90, number), number)
-    answers = limits.output >= min(figures.most, smaller.p90 + LEAST_ANSWER)
-    return _fit(smaller, figures, limits, ("effort",)) if number >= least and answers else None
-
-
-def _fit(rung: ThinkingLevel, figures: Size, limits: _TokenLimits, lowered: tuple[str, ...] = ()) -> FittedRequest:
-    cap = limits.output if limits.output < figures.most else None
-    return FittedRequest(
-        max_output=cap,
-        effort=rung.effort or None,
-        thinking_budget=rung.number,
-        lowered=lowered if cap is None else (*lowered, "output"),
-        thinks=rung.thinks,
-        metered=figures.metered,
-    )
+    cap, number = output if output < most else None, min(rung.number or most, thinking)
+    lowered: tuple[str, ...] = () if uncut or cap is None else ("output",)
+    if not uncut:
+        number = min(number, output - min(LEAST_ANSWER, most // 2))
+    if not uncut and (output < figures.least or rung.p90 > thinking):
+        least = max(control.minimum, min(LEAST_THOUGHT, rung.number or LEAST_THOUGHT, most // 2), 1)
+        answers = output >= min(most, min(rung.p90, number) + LEAST_ANSWER)
+        if not rung.thinks or control.contract not in NUMBERED or number < least or not answers:
+            return None
+        lowered = ("effort", *lowered)
+    elif not (control.contract is Contract.EXACT and rung.thinks and figures.blind):
+        return structs.replace(asked, max_output=cap, lowered=lowered, metered=figures.metered)
+    return structs.replace(asked, max_output=cap, thinking_budget=number, lowered=lowered, metered=figures.metered)
