@@ -29,15 +29,7 @@ from router.outcomes.judge import Ask, Judging, Trust, case, overlap
 from router.outcomes.learning import Learning, OutcomeLog
 from router.outcomes.verify import score_rows
 from router.types.account import INCIDENT, Journal, LedgerUnavailable
-from router.types.attempt import (
-    Alarm,
-    Attempt,
-    AttemptSample,
-    SourceScore,
-    Verdict,
-    VerifierRequest,
-    Verify,
-)
+from router.types.attempt import Alarm, Attempt, AttemptSample, SourceScore, Verdict, VerifierRequest, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.request import MEDIA, TRAITS, USUAL_READ, Caller, Reading, Request, TokensRead

@@ -465,12 +465,12 @@ class AttemptRecord:
         """Tokens that may have been written until now without being seen: at the target's pace, else at one in
         `prior_ms`; at least what was expected; at most the cap, if that is kept, else what is held."""
         tokens = max(self.step.estimate.output_tokens, self._usual(self._elapsed(), prior_ms))
-        past_cap = self.stopped == PAST_CAP or self._learned.worst(self.step.target.id)
+        past_cap = self.stopped == PAST_CAP or self._learned.worst[self.step.target.id]
         return min(self._most if past_cap else max(self._cap, self._paid), tokens)
 
     def _usual(self, took_ms: int, prior_ms: float) -> int:
         pace = self._learned.pace(self.step.target.id)
-        return ceil(took_ms / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
+        return ceil(took_ms / (pace.ms_per_token if pace.weight else prior_ms)) * self.call.n
 
     def _tokens(self, size: int) -> int:
         """Output tokens of so many bytes: at most the cap, unless they are too many for it, or it is doubted."""

@@ -10,16 +10,7 @@ from router.estimate.caches import COLD, keeps, least
 from router.estimate.learn import InputSize, TargetStats, Work
 from router.estimate.lengths import CREDIBLE, NO_THOUGHT, THINKING, VISIBLE, LengthLaw
 from router.estimate.price import CallPrice, call_price, own_cost
-from router.estimate.tokens import (
-    INPUT_SHARE,
-    LEAST_THOUGHT,
-    NUMBERED,
-    ThinkingLevel,
-    card,
-    lowest,
-    prompts,
-    thinking_levels,
-)
+from router.estimate.tokens import LEAST_THOUGHT, NUMBERED, ThinkingLevel, card, lowest, prompts, thinking_levels
 from router.types.account import ENDLESS, Amount
 from router.types.attempt import Usage
 from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
@@ -200,7 +191,7 @@ def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work
         unsure=max(safe - max(sure, LEAST_CAP + rung.p90), 0) if blind else 0,
         lowest=least,
         bounded=least == 0 or contract.contract is Contract.EXACT or not blind,
-        worst=learned.worst(target.id),
+        worst=learned.worst[target.id],
     )
 
 
@@ -297,7 +288,7 @@ def outlook(
     nothing keeps within the cap; its answers; its prompts. `asked`: the effort."""
     levels = thinking_levels(target, asked, cap, learned, work.task)
     rung = next(levels, None) or ThinkingLevel(asked, lowest(target, learned, work.task))
-    return rung, usual(target, rung, learned, work), learned.input(target.id, script, INPUT_SHARE)
+    return rung, usual(target, rung, learned, work), learned.input(target.id, script)
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:

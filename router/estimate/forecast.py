@@ -11,13 +11,13 @@ from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, SAME, cache_rates, least
 from router.estimate.estimate import outlook
-from router.estimate.latency import Z90, is_measured
+from router.estimate.latency import is_measured
 from router.estimate.learn import TargetStats, Work, WorkStats
 from router.estimate.lengths import THINKING, VISIBLE, LengthLaw, law_table
 from router.estimate.pass_rate import Index, PassRateModel
 from router.estimate.price import rate_of, terms, units_cost
-from router.estimate.tokens import INPUT_SHARE, prompts, template
-from router.types.decision import Candidate, FittedRequest, Forecast, ForecastRanges, Vector
+from router.estimate.tokens import prompts, template
+from router.types.decision import Z90, Candidate, FittedRequest, Forecast, ForecastRanges, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
 from router.types.request import (
     MEDIA,
@@ -166,7 +166,7 @@ class Forecaster:
             *_, usual_out = _answer(known, *known.usual, bound)
         each, thinking, out = _answer(known, output, thoughts, bound)
         if request.script.endswith(MEDIA):
-            learned = [(row, self.learned.input(row.id, request.script, INPUT_SHARE), 1.0) for row in targets]
+            learned = [(row, self.learned.input(row.id, request.script), 1.0) for row in targets]
             whole_prompt = np.array([size.tokens for size in prompts(request, learned)], dtype=np.float64)
         else:
             whole_prompt = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)

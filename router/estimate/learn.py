@@ -104,6 +104,8 @@ class InputSize(NamedTuple):
     share: float = 0.0
 
 
+INPUT_SHARE = 0.99
+"""Share of requests whose input keeps within the learned ratio."""
 INPUT_SD, INPUT_NOISE, INPUT_SMALLEST = (0.15, 20.0), 0.11, 20.0
 """How far a line may be from the rough count; standard deviation of a prompt's tokens from it, for each of the rough
 count and those beside."""
@@ -183,7 +185,8 @@ class TargetStats:
         self._rates = defaultdict[str, QuantileWindow](QuantileWindow)
         self.rates: dict[str, float] = {}
         """Tokens of a choice that a quick stream of a target has in a ms, once it has begun; as `ahead` knew them."""
-        self._worst = Counter[str]()
+        self.worst = Counter[str]()
+        """Tokens of a target's longest answer past a cap, which each is held for: none is trusted. 0: none was."""
         self.kept_caps = set[str]()
         """Targets of which an answer ended at its cap."""
         self._paces: dict[str, Pace] = {}
@@ -207,13 +210,13 @@ class TargetStats:
         self._waiting.append((seen, 0))
         self._count[target] += 1
         self._news = True
-        news = seen.past_cap > self._worst[target] or (seen.cut and (seen.output or 0) >= LONG_CUT * seen.read.visible)
+        news = seen.past_cap > self.worst[target] or (seen.cut and (seen.output or 0) >= LONG_CUT * seen.read.visible)
         if news or (count := self._count[target]) <= NEWS or count % EACH == 0:
             self._recalled.pop(target, None)
         if self._count.total() % STALE == 0:
             self._recalled.clear()
             self.learn()
-        self._worst[target] = max(self._worst[target], seen.past_cap)
+        self.worst[target] = max(self.worst[target], seen.past_cap)
         if seen.kept_cap:
             self.kept_caps.add(target)
 
@@ -325,9 +328,9 @@ class TargetStats:
             conclusion = known[key] = conclude(*about)
         return conclusion
 
-    def input(self, target: str, script: str, share: float) -> InputSize:
+    def input(self, target: str, script: str) -> InputSize:
         """Of the prompts of that script."""
-        return self.recall(target, (script, share), self._input, (target, script), share)
+        return self.recall(target, script, self._input, (target, script))
 
     def most_tokens(self, target: str, text: TextBytes, cold: tuple[int, int] = METERED) -> float:
         """That a text may have. `cold`: see `TokenSizes.tokens`."""
@@ -355,15 +358,11 @@ class TargetStats:
         """
         self.learn()
         pieces, shares = self._pieces.get(target), self._shares.get(target)
-        if pieces is None or self._worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
+        if pieces is None or self.worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
             return None
         return max(pieces.upper(SAME_SHARE), ceil(IN_FLIGHT_MS * self.rates.get(target, 0.0)))
 
-    def worst(self, target: str) -> int:
-        """Tokens of its longest answer past a cap, which each is held for: none is trusted. 0: all kept to theirs."""
-        return self._worst[target]
-
-    def _input(self, key: tuple[str, str], share: float) -> InputSize:
+    def _input(self, key: tuple[str, str]) -> InputSize:
         self.learn()
         if (known := self._inputs.get(key)) is None:
             return InputSize()
@@ -375,7 +374,7 @@ class TargetStats:
         each = max((of_base * slanted - rough * tokens) / (of_each * of_base - rough * rough), 0.0)
         line = Line(each, (tokens - rough * each) / of_base)
         own = window.count / (window.count + PRIOR_WEIGHT * FADES**window.count)
-        return InputSize(line, window.upper(share), own)
+        return InputSize(line, window.upper(INPUT_SHARE), own)
 
 
 def _leaning(windows: Sequence[QuantileWindow], value: Callable[[QuantileWindow], int], prior: int) -> int:

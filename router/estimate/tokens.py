@@ -169,10 +169,8 @@ TOKENS_MOST = (60, 100)
 """Likewise, at most: random letters make 0.54 tokens each, and no token is shorter than a byte."""
 TEMPLATE_TOKENS = 64
 """In every bound: chat templates add role markers, and some a system prompt of their own (SmolLM2: 24 tokens)."""
-INPUT_SHARE = 0.99
-"""Share of requests whose input keeps within the learned ratio …"""
 INPUT_MARGIN = 1.1
-"""… which is widened by this factor, for a text unlike the last ones."""
+"""By which the learned ratio (`INPUT_SHARE`) is widened, for a text unlike the last ones."""
 _IMAGES = [(re2.compile(name), tokens) for name, tokens in table("estimate/image_tokens.yaml").items()]
 AUDIO_TOKENS_PER_SECOND = 32
 """Gemini's rate, the highest that is published."""
