@@ -3,7 +3,7 @@ from that log."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -29,16 +29,7 @@ from router.outcomes.judge import Ask, Judging, Trust, case, overlap
 from router.outcomes.learning import Learning, OutcomeLog
 from router.outcomes.verify import score_rows
 from router.types.account import INCIDENT, Journal, LedgerUnavailable
-from router.types.attempt import (
-    Alarm,
-    Attempt,
-    AttemptSample,
-    CountSource,
-    SourceScore,
-    Verdict,
-    VerifierRequest,
-    Verify,
-)
+from router.types.attempt import Alarm, Attempt, AttemptSample, SourceScore, Verdict, VerifierRequest, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.request import MEDIA, TRAITS, USUAL_READ, Caller, Reading, Request, TokensRead
@@ -133,7 +124,8 @@ Unread = tuple[Request, Decision, Sequence[Attempt]]
 
 
 def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptSample]]]:
-    """Decisions with what was read, and what their attempts teach. A text that can't be read keeps no other back."""
+    """Decisions with what was read, and what their attempts teach: counts that the gateway made up teach nothing. A
+    text that can't be read keeps no other back."""
     done = []
     for request, decision, attempts in waiting:
         try:
@@ -141,29 +133,11 @@ def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptSample]
         except Exception as error:
             _log.error("the text of request %s can't be read (%s)", request.id, type(error).__name__)
             continue
-        done.append((whole, list(_samples(whole, attempts)) if request.choices == 1 else []))
+        seen, samples = whole.classification, [attempt.sample for attempt in attempts if request.choices == 1]
+        read = USUAL_READ if seen.reading is None else seen.reading.tokens
+        counted = [sample for sample in samples if sample is not None and sample.input is not None]
+        done.append((whole, [structs.replace(sample, task=seen.task, read=read) for sample in counted]))
     return done
-
-
-def _samples(decision: Decision, attempts: Sequence[Attempt]) -> Iterator[AttemptSample]:
-    """What attempts teach whose request is read now; counts that the gateway made up teach nothing."""
-    seen, efforts = decision.classification, {step.target.id: step.estimate.effort for step in decision.plan.steps}
-    read = USUAL_READ if seen.reading is None else seen.reading.tokens
-    for attempt in attempts:
-        usage, effort = attempt.usage, efforts.get(attempt.target.id)
-        if usage is None or effort is None or usage.source is not CountSource.REPORTED or usage.violations:
-            continue
-        yield AttemptSample(
-            target=attempt.target.id,
-            effort=effort,
-            task=seen.task,
-            template=seen.template,
-            read=read,
-            output=usage.output_total,
-            thinking=usage.output_reasoning,
-            ended_ms=attempt.started_ms + attempt.total_ms,
-            cut=attempt.outcome != "ok" or attempt.finish_reason == "length",
-        )
 
 
 class OutcomeRecorder:

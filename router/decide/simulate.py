@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
-from router.decide.weigh import Z90, DecisionInput, queued
+from router.decide.weigh import DecisionInput, queued
 from router.decide.worth import both_pass
-from router.types.decision import ForecastRanges, Vector
+from router.types.decision import Z90, ForecastRanges, Vector
 
 MOST_TARGETS = 5
 """Of which pairs are made: the ones likeliest to be right within the limits on their own."""

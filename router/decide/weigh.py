@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.worth import CascadeValue
-from router.types.decision import NODE_WEIGHTS, Candidate, Forecast, Objective, Tactic, Vector, Weighed, Why
+from router.types.decision import NODE_WEIGHTS, Z90, Candidate, Forecast, Objective, Tactic, Vector, Weighed, Why
 from router.types.request import Classification
 from router.types.target import Queue, Queues, Target
 
@@ -61,8 +61,6 @@ class Ranking(NamedTuple):
 
 Takes = Callable[[Candidate], tuple[float, float]]
 """ms that a request takes there, once begun: its mean and its 90 % quantile."""
-Z90 = 1.2816
-"""Quantile of the normal distribution."""
 _NONE = Queue()
 _TINY = 1e-9
 

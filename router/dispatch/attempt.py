@@ -465,12 +465,12 @@ class AttemptRecord:
         """Tokens that may have been written until now without being seen: at the target's pace, else at one in
         `prior_ms`; at least what was expected; at most the cap, if that is kept, else what is held."""
         tokens = max(self.step.estimate.output_tokens, self._usual(self._elapsed(), prior_ms))
-        past_cap = self.stopped == PAST_CAP or self._learned.worst(self.step.target.id)
+        past_cap = self.stopped == PAST_CAP or self._learned.worst[self.step.target.id]
         return min(self._most if past_cap else max(self._cap, self._paid), tokens)
 
     def _usual(self, took_ms: int, prior_ms: float) -> int:
         pace = self._learned.pace(self.step.target.id)
-        return ceil(took_ms / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
+        return ceil(took_ms / (pace.ms_per_token if pace.weight else prior_ms)) * self.call.n
 
     def _tokens(self, size: int) -> int:
         """Output tokens of so many bytes: at most the cap, unless they are too many for it, or it is doubted."""
@@ -485,7 +485,7 @@ class AttemptRecord:
             self._wait[1] = ended
         self.lease.leave()
         target, took = self.step.target, int(ended - self._start)
-        price = target.price(model_served)
+        price, sample = target.price(model_served), None
         if usage is not None:
             output = usage.output_total
             sample = self._seen(usage, output, finish_reason, outcome, took)
@@ -522,6 +522,7 @@ class AttemptRecord:
             region=self._region,
             region_verified=self._verified,
             role=self.options.role,
+            sample=sample,
         )
 
     def _seen(self, usage: Usage, output: int, finish_reason: str, outcome: str, took: int) -> AttemptSample:

@@ -290,7 +290,7 @@ class Meter:
         tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
         self.paid = tokens * n
         """Tokens, over all choices, that what is left pays for."""
-        self.trusted = not (self._doubted or self._budget.learned.worst(self._candidate.target.id))
+        self.trusted = not (self._doubted or self._budget.learned.worst[self._candidate.target.id])
         """Its target is thought to keep its cap."""
         covered = self.trusted and tokens >= self._cap
         self._output = inf if covered else tokens * n

@@ -1,88 +1,204 @@
 """The cost of a request at a target, and how the request is made to fit into a budget."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
+from typing import Any
 
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, keeps, least
-from router.estimate.learn import InputSize, KnownTemplate, TargetStats, Work
-from router.estimate.lengths import UNREAD
-from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
-from router.estimate.tokens import (
-    INPUT_SHARE,
-    LEAST_ANSWER,
-    LEAST_THOUGHT,
-    NUMBERED,
-    Size,
-    ThinkingLevel,
-    UsualOutput,
-    lowest,
-    prompts,
-    scope,
-    sizes,
-    thinking_levels,
-    usual,
-)
+from router.estimate.learn import InputSize, TargetStats, Work
+from router.estimate.lengths import CREDIBLE, NO_THOUGHT, THINKING, VISIBLE, LengthLaw
+from router.estimate.price import CallPrice, call_price, own_cost
+from router.estimate.tokens import LEAST_THOUGHT, NUMBERED, ThinkingLevel, card, lowest, prompts, thinking_levels
 from router.types.account import ENDLESS, Amount
 from router.types.attempt import Usage
 from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
-from router.types.price import UNITS_PER_RATE, WORST_CASE, CallScope, Price
-from router.types.request import USUAL_READ, Endpoint, Reading, Request
+from router.types.price import WORST_CASE, CallScope, Price, Writes
+from router.types.request import USUAL_OUTPUT, USUAL_READ, USUAL_THINKING, Endpoint, Reading, Request, TokensRead
 from router.types.target import Contract, Target, Task, Wire
 
 # What one request can cost at one target, for any length of its output.
 
-_WIDEST = CallScope()
 MOST_PRICES = 4_096
-_plain: dict[tuple[int, Wire, bool, bool, bool], tuple[Price, int, int]] = {}
-"""The dearest rates of input and output of prices without rules, by identity: most have none, and are asked often."""
-
-
-class CallPrice(Struct, frozen=True):
-    """`rates` where they hold whatever comes: of input and output, in nano-USD per million tokens."""
-
-    price: Price | None
-    input_tokens: int
-    choices: int
-    at_ms: int
-    scope: CallScope
-    rates: tuple[int, int] | None
-
-    def amounts(self, *tokens: tuple[int, int]) -> tuple[Amount, ...]:
-        """At most, for so many tokens of output, and so many of thinking, in each choice."""
-        amounts = []
-        for output, thinking in tokens:
-            if self.rates is None:
-                most = output * self.choices
-                usd = ceiling(self.price, self.input_tokens, most, at_ms=self.at_ms, scope=self.scope)
-            else:
-                nano = self.input_tokens * self.rates[0] + output * self.choices * self.rates[1]
-                usd = -(-nano // UNITS_PER_RATE)
-            amounts.append(Amount(usd, thinking * self.choices))
-        return tuple(amounts)
-
-    def output(self, nano: int) -> int:
-        """Tokens over all choices that `nano` pays for beside the input; at least 0."""
-        if self.rates is None:
-            return output_left(self.price, nano, self.input_tokens, at_ms=self.at_ms, scope=self.scope)
-        left = nano * UNITS_PER_RATE - self.input_tokens * self.rates[0]
-        return max(0, left // self.rates[1]) if self.rates[1] else UNLIMITED if left >= 0 else 0
+_plain: dict[tuple[int, Wire, bool, bool, bool], tuple[Price, CallPrice]] = {}
+"""Of prices without rules, by identity: most have none, and are asked often."""
 
 
 def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> CallPrice:
-    price, units = target.served or target.model.price, target.provider.quirks.units
-    if price is None or price.rules or units:
-        return CallPrice(price, input_tokens, request.choices, at_ms, scope(target, request), None)
-    key = (id(price), target.provider.wire, request.caches, request.caches_long, request.media)
-    known = _plain.get(key)
+    price, provider = target.served or target.model.price or WORST_CASE, target.provider
+    wire, units = provider.wire, provider.quirks.units
+    key, known = (id(price), wire, request.caches, request.caches_long, request.media), None
+    if plain := not (price.rules or units):
+        known = _plain.get(key)
     if known is None:
-        if len(_plain) >= MOST_PRICES:
-            _plain.clear()
-        each, widest = ((UNITS_PER_RATE, 0), (0, UNITS_PER_RATE)), scope(target, request)
-        into, out = (ceiling(price, *tokens, scope=widest) for tokens in each)
-        known = _plain[key] = (price, into, out)
-    return CallPrice(price, input_tokens, request.choices, at_ms, _WIDEST, known[1:])
+        writes = Writes.ANY if request.caches_long else Writes.DEFAULT if keeps(wire, request.caches) else Writes.NONE
+        tier, region = request.service_tier, target.region
+        scope = CallScope(service_tier=tier, region=region, writes=writes, media=request.media, units=units)
+        known = price, call_price(price, input_tokens, at_ms, scope)
+        if plain:
+            if len(_plain) >= MOST_PRICES:
+                _plain.clear()
+            _plain[key] = known
+    return CallPrice(input_tokens, known[1].cases, request.choices)
+
+
+# How many tokens a choice may have on one rung of thinking, and what that costs at most.
+
+MEAN_OF_P90 = 2
+"""The 90 % quantile of thinking is so many times its mean: 1.6 to 2.3 for four of five models measured."""
+LEAST_ANSWER = 256
+"""Output tokens below which a cap leaves no room for an answer; unless the client asked for fewer."""
+START = 0.4
+"""Share of answers that the start hold of a metered stream pays for to the end."""
+LONG = 0.95
+"""Share of answers for which there must be room, where they are known to be short."""
+SAFE = 0.995
+"""Share of answers that a cap must not cut, where nothing can be metered."""
+START_ANSWER = 1_024
+"""Output tokens that a metered stream starts with, thinking apart, before anything was learned …"""
+START_THOUGHT = 8
+"""… and the part of the card's thinking: it can be extended."""
+ROOM, USUAL_MORE = 3, 100
+"""Times what is expected of a request beyond usual ones of its kind, but for so many tokens, that its cap has more."""
+LEAST_CAP = 1_024
+"""Tokens of an answer that a cap leaves room for, beside usual thinking, however short all others were: so few cost
+little to hold."""
+SAFE_ANSWER = 5_120
+SAFE_THOUGHT = 2.5
+"""Likewise for a cap, which can't: so many times the card's thinking."""
+
+
+class Size(Struct, frozen=True):
+    """Output tokens of one choice."""
+
+    most: int
+    """The client's cap, else the model's."""
+    least: int
+    """The usual thinking and a short answer."""
+    tight: int
+    """What the hold is made for: the start of a metered stream, or the cap that is sent."""
+    tight_thinking: int
+    whole_thinking: int
+    metered: bool
+    """As a stream it shows all of its tokens …"""
+    blind: bool
+    """… but not yet that they come piece by piece, or none of them: `tight` has to cover the cap that is sent."""
+    output: int = 0
+    """Expected, thinking included …"""
+    thinking: int = 0
+    """… and the part of it that is; 0 where a forecast says so, and the hold does not hang on it."""
+    holds: tuple[tuple[int, int], ...] = ()
+    """What is held for, all of it and thinking: the least that an answer takes, `tight`, and the worst case."""
+
+
+class UsualOutput(Struct, frozen=True):
+    """What is known of an answer, whatever its caps and its target's margin: output tokens of one choice."""
+
+    visible: LengthLaw
+    thought: LengthLaw
+    """Thinking tokens, by the need to think …"""
+    most_thought: float
+    """… and at most, by what is asked for."""
+    tight: int
+    """What is held at first."""
+    tight_thinking: int
+    blind: bool
+    """See `Size`."""
+    mean: int
+    """Output tokens of all such answers."""
+    long: int
+    """What hardly any answer exceeds."""
+    unsure: int
+    """The part of a cap that nothing seen says anything of: it is for usual requests, and smaller ones need less."""
+    lowest: int
+    """Thinking tokens that leave room to think at all, and that the target can be held to …"""
+    bounded: bool
+    """… and whether it keeps to them, whatever the cap on its output."""
+    worst: int
+    """Tokens of its longest answer past a cap: see `TargetStats.worst`."""
+
+
+def sizes(
+    request: Request,
+    asks: Iterable[tuple[Target, ThinkingLevel, UsualOutput, float, int | None]],
+    read: TokensRead,
+    *,
+    foretold: bool = False,
+) -> list[Size]:
+    """`asks`: each target, what is asked of it and known, its margin, and a cap in place of the client's."""
+    rows, embeds, asked = [], request.endpoint is Endpoint.EMBEDDINGS, request.max_output
+    for target, rung, known, margin, cap in asks:
+        own, contract, thinks = target.model.max_output, target.model.thinking, rung.p90 > 0
+        most = 0 if embeds else min((asked if cap is None else cap) or own, own)
+        # Only an exact contract keeps thinking below the cap on all output.
+        exact = contract.contract is Contract.EXACT and rung.number is not None
+        whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
+        output = thinking = 0
+        least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
+        if known.blind:
+            share = max(read.visible / USUAL_OUTPUT, read.thinking / USUAL_THINKING if thinks else 0.0)
+            tight -= int(known.unsure * max(1 - share, 0.0))
+        if not foretold or (known.blind and tight < most):
+            thoughts = min(THINKING.tokens(known.thought, read.thinking), known.most_thought) if thinks else 0.0
+            output, thinking = int(VISIBLE.tokens(known.visible, read.visible) + thoughts), int(min(most, thoughts))
+            output = min(most, output)
+        if known.blind:
+            tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
+        start = min(tight if known.blind else int(known.tight_thinking * margin), whole_thinking)
+        worst, answer = known.worst, min(most, known.lowest + LEAST_ANSWER, known.long)
+        shown = contract.streamed or not thinks
+        first = max(answer, worst), min(known.lowest, answer) if known.bounded else answer
+        holds = first, (max(tight, worst), start), (max(most, worst), whole_thinking)
+        rows.append(Size(most, least, tight, start, whole_thinking, shown, known.blind, output, thinking, holds))
+    return rows
+
+
+def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work) -> UsualOutput:
+    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, work)
+    return learned.recall(target.id, key, _usual, target, rung, learned, work)
+
+
+def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work) -> UsualOutput:
+    kind, ahead, thinking = learned.kind(target.id, rung.effort, work), learned.ahead(target.id), rung.thinks
+    contract, thought = target.model.thinking, card(target.model.thinking, rung.effort) if thinking else 0
+    words, prior, least = kind.visible(), SAFE_ANSWER + int(SAFE_THOUGHT * thought), lowest(target, learned, work.task)
+    if not contract.can_stop and contract.contract in NUMBERED:
+        least = max(least, LEAST_THOUGHT)
+    safe, sure = (kind.output(SAFE, tokens, tail=True) for tokens in (prior, 0))
+    safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
+    # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
+    unasked = not rung.effort and contract.unasked == "none"
+    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if thinking else NO_THOUGHT
+    # What little was asked for says how much is thought there: of what needs more, no more than a few times the most.
+    most = max(thought, CREDIBLE * kind.thinking(LONG, 0)) if thought else inf
+    most = 0.0 if not thinking else min(most, inf if rung.number is None else rung.number)
+    start = thoughts = capped = max(safe, LEAST_CAP + rung.p90)
+    # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
+    blind = ahead is None or ahead >= capped or (thinking and not contract.streamed)
+    if ahead is not None and not blind:
+        start = min(_start(kind.output, rung, thought) + ahead, safe)
+        thoughts = _start(kind.thinking, rung, thought) + ahead
+    return UsualOutput(
+        visible=words,
+        thought=mean,
+        most_thought=most,
+        tight=start,
+        tight_thinking=thoughts if thinking else 0,
+        blind=blind,
+        mean=kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90),
+        long=kind.output(LONG, START_ANSWER + thought),
+        unsure=max(safe - max(sure, LEAST_CAP + rung.p90), 0) if blind else 0,
+        lowest=least,
+        bounded=least == 0 or contract.contract is Contract.EXACT or not blind,
+        worst=learned.worst[target.id],
+    )
+
+
+def _start(quantile: Callable[[float, int], int], rung: ThinkingLevel, thought: int) -> int:
+    """Of a metered stream."""
+    tokens = quantile(START, START_ANSWER + thought // START_THOUGHT)
+    return tokens if rung.number is None else min(tokens, rung.number + START_ANSWER)
 
 
 # Targets × request → Estimates.
@@ -106,12 +222,12 @@ def estimates(
     `fits`: how each of them would be asked (see `afforded`). Without `holds` what it may cost at most is left out,
     which is most of the work."""
     cap, read = per_choice(request, None), USUAL_READ if reading is None else reading.tokens
-    work, widened = learned.known(template, read.stated), bool(learned.margins or learned.billed)
+    work, widened = learned.work(task, template, read.stated), bool(learned.margins or learned.billed)
     made = [fitted or AS_ASKED for fitted in fits] if fits else [AS_ASKED] * len(targets)
-    asks, inputs, kind, script = [], [], task or UNREAD, request.script
+    asks, inputs, script = [], [], request.script
     for target, fitted in zip(targets, made, strict=True):
-        key = fitted.effort or target.effort or request.effort or "", kind, work, fitted.thinking_budget or cap, script
-        rung, expected, size = learned.recall(target.id, (target.model.thinking, *key), _outlook, target, learned, *key)
+        key = fitted.effort or target.effort or request.effort or "", work, fitted.thinking_budget or cap, script
+        rung, expected, size = learned.recall(target.id, (target.model.thinking, *key), outlook, target, learned, *key)
         margin = learned.margin(target.id) if widened else 1.0
         asks.append((target, rung, expected, margin, fitted.max_output))
         inputs.append((target, size, margin))
@@ -153,10 +269,10 @@ def estimates(
 def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_cap: int | None) -> Candidate:
     """With the holds that follow from what was learned since it was estimated."""
     known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
-    asked, request = known.effort or target.effort or request.effort or "", _capped(request, known.cap)
-    work = learned.known(known.template, known.read.stated)
-    rung, expected, _ = _outlook(target, learned, asked, known.task or UNREAD, work, cap, known.script)
-    (figures,) = sizes(request, ((target, rung, expected, learned.margin(target.id), None),), known.read)
+    asked = known.effort or target.effort or request.effort or ""
+    work = learned.work(known.task, known.template, known.read.stated)
+    rung, expected, _ = outlook(target, learned, asked, work, cap, known.script)
+    (figures,) = sizes(request, ((target, rung, expected, learned.margin(target.id), known.cap),), known.read)
     least, tight, whole = bill_of(step, request).amounts(*figures.holds)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
     return structs.replace(step, estimate=fresh)
@@ -165,14 +281,14 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
 _NO_HOLDS = (Amount(), Amount(), Amount())
 
 
-def _outlook(
-    target: Target, learned: TargetStats, asked: str, task: Work, work: KnownTemplate, cap: int | None, kind: str
+def outlook(
+    target: Target, learned: TargetStats, asked: str, work: Work, cap: int | None, script: str
 ) -> tuple[ThinkingLevel, UsualOutput, InputSize]:
     """What a target does with a kind of request: what it would be asked for where money is no object, its lowest where
-    nothing keeps within the cap; its answers; its prompts. `asked`: the effort; `work`: see `TargetStats.known`."""
-    levels = thinking_levels(target, asked, cap, learned, task)
-    rung = next(levels, None) or ThinkingLevel(asked, lowest(target, learned, task))
-    return rung, usual(target, rung, learned, task, work), learned.input(target.id, kind, INPUT_SHARE)
+    nothing keeps within the cap; its answers; its prompts. `asked`: the effort."""
+    levels = thinking_levels(target, asked, cap, learned, work.task)
+    rung = next(levels, None) or ThinkingLevel(asked, lowest(target, learned, work.task))
+    return rung, usual(target, rung, learned, work), learned.input(target.id, script)
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:
@@ -186,10 +302,6 @@ def _thinking_cap(step: Candidate, request: Request, thinking_cap: int | None) -
     """Per choice; at most what was decided."""
     caps = per_choice(request, thinking_cap), step.estimate.thinking_budget
     return min([tokens for tokens in caps if tokens is not None], default=None)
-
-
-def _capped(request: Request, most: int | None) -> Request:
-    return request if most is None else structs.replace(request, max_output=most)
 
 
 def affordable_output(step: Candidate, request: Request, nano: int) -> int:
@@ -266,79 +378,49 @@ def fit(
     if request.endpoint is Endpoint.EMBEDDINGS:
         return FittedRequest() if step.estimate.tight.usd <= granted.usd else None
     target, known, most = step.target, step.estimate, step.estimate.cap
-    task, work = known.task or UNREAD, learned.known(known.template, known.read.stated)
+    work = learned.work(known.task, known.template, known.read.stated)
     cap = _thinking_cap(step, request, thinking_cap)
-    levels = list(thinking_levels(target, target.effort or request.effort or "", cap, learned, task))
+    levels = list(thinking_levels(target, target.effort or request.effort or "", cap, learned, work.task))
     if cap is None and not known.effort and target.model.thinking.unasked == "none":
         # Any word that makes it think costs more than to say none.
         levels = [rung for rung in levels if not (rung.effort and rung.thinks)]
     decided = next((at for at, rung in enumerate(levels) if rung.effort == known.effort), 0)
-    request = _capped(request, most)
     exact, thinking = target.model.thinking.contract is Contract.EXACT, granted.thinking // request.choices
     most_output = bill_of(step, request).output(granted.usd) // request.choices
     for rung in levels[decided:]:
-        expected, margin = usual(target, rung, learned, task, work), learned.margin(target.id)
-        (figures,) = sizes(request, ((target, rung, expected, margin, None),), known.read)
+        expected, margin = usual(target, rung, learned, work), learned.margin(target.id)
+        (figures,) = sizes(request, ((target, rung, expected, margin, most),), known.read)
         output = min(most_output, thinking) if rung.thinks and figures.blind and not exact else most_output
-        limits = _TokenLimits(min(output, figures.most), thinking, exact)
-        fitted = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
+        fitted = _fitted(step, request, granted, rung, figures, min(output, figures.most), thinking)
         if fitted is not None:
             lowered = fitted.lowered if rung.effort == known.effort else ("effort", *fitted.lowered)
             return structs.replace(fitted, lowered=lowered, max_output=fitted.max_output or most)
     return None
 
 
-class _TokenLimits(NamedTuple):
-    """What is granted, in tokens of one choice."""
-
-    output: int
-    thinking: int
-    exact: bool
-    """The number that is sent keeps the thinking within its limit, whatever the cap on all output."""
-
-
-def _uncut(
-    step: Candidate, request: Request, granted: Amount, rung: ThinkingLevel, figures: Size, limits: _TokenLimits
+def _fitted(
+    step: Candidate, request: Request, granted: Amount, rung: ThinkingLevel, figures: Size, output: int, thinking: int
 ) -> FittedRequest | None:
-    """Nothing is lowered. A cap goes out where the hold has to be made true by it."""
-    sizes = (figures.most, figures.whole_thinking), (figures.tight, figures.tight_thinking)
+    """At one level of thinking, by the tokens of a choice that are granted: nothing is lowered where a cap need not be
+    or only makes the hold true; else a shorter answer to the same thinking; else to as much of it as leaves room for an
+    answer, where the contract takes a number. The room is half of what the client allows where that is less."""
+    control, most = step.target.model.thinking, figures.most
+    sizes = (most, figures.whole_thinking), (figures.tight, figures.tight_thinking)
     whole, tight = bill_of(step, request).amounts(*sizes)
-    if tight.beyond(granted) != Amount():
-        return None
-    covered = whole.beyond(granted) == Amount()
-    if covered or not figures.blind:
-        asked = FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks)
+    covered, uncut = whole.beyond(granted) == Amount(), tight.beyond(granted) == Amount()
+    asked = FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks)
+    if uncut and (covered or not figures.blind):
         return asked if covered else structs.replace(asked, metered=True)
-    if limits.exact and rung.thinks:
-        rung = structs.replace(rung, number=min(rung.number or figures.most, limits.thinking))
-    return structs.replace(_fit(rung, figures, limits), lowered=())
-
-
-def _cut(step: Candidate, rung: ThinkingLevel, figures: Size, limits: _TokenLimits) -> FittedRequest | None:
-    """A shorter answer to the same thinking; or to as much of it as leaves room for an answer, where the contract takes
-    a number. The room is half of what the client allows where that is less."""
-    room = min(LEAST_ANSWER, figures.most // 2)
-    number = min(rung.number or figures.most, limits.thinking, limits.output - room)
-    if limits.output >= figures.least and rung.p90 <= limits.thinking:
-        if limits.exact and rung.thinks and figures.blind:
-            rung = structs.replace(rung, number=number)
-        return _fit(rung, figures, limits)
-    thinking = step.target.model.thinking
-    if not rung.thinks or thinking.contract not in NUMBERED:
-        return None
-    least = max(thinking.minimum, min(LEAST_THOUGHT, rung.number or LEAST_THOUGHT, figures.most // 2), 1)
-    smaller = ThinkingLevel(rung.effort, min(rung.p90, number), number)
-    answers = limits.output >= min(figures.most, smaller.p90 + LEAST_ANSWER)
-    return _fit(smaller, figures, limits, ("effort",)) if number >= least and answers else None
-
-
-def _fit(rung: ThinkingLevel, figures: Size, limits: _TokenLimits, lowered: tuple[str, ...] = ()) -> FittedRequest:
-    cap = limits.output if limits.output < figures.most else None
-    return FittedRequest(
-        max_output=cap,
-        effort=rung.effort or None,
-        thinking_budget=rung.number,
-        lowered=lowered if cap is None else (*lowered, "output"),
-        thinks=rung.thinks,
-        metered=figures.metered,
-    )
+    cap, number = output if output < most else None, min(rung.number or most, thinking)
+    lowered: tuple[str, ...] = () if uncut or cap is None else ("output",)
+    if not uncut:
+        number = min(number, output - min(LEAST_ANSWER, most // 2))
+    if not uncut and (output < figures.least or rung.p90 > thinking):
+        least = max(control.minimum, min(LEAST_THOUGHT, rung.number or LEAST_THOUGHT, most // 2), 1)
+        answers = output >= min(most, min(rung.p90, number) + LEAST_ANSWER)
+        if not rung.thinks or control.contract not in NUMBERED or number < least or not answers:
+            return None
+        lowered = ("effort", *lowered)
+    elif not (control.contract is Contract.EXACT and rung.thinks and figures.blind):
+        return structs.replace(asked, max_output=cap, lowered=lowered, metered=figures.metered)
+    return structs.replace(asked, max_output=cap, thinking_budget=number, lowered=lowered, metered=figures.metered)

@@ -10,13 +10,14 @@ import numpy as np
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, SAME, CachedPrompt, cache_rates, least
-from router.estimate.latency import Z90, is_measured
-from router.estimate.learn import KnownTemplate, TargetStats, WorkStats
+from router.estimate.estimate import outlook
+from router.estimate.latency import is_measured
+from router.estimate.learn import TargetStats, Work, WorkStats
 from router.estimate.lengths import THINKING, VISIBLE, LengthLaw, law_table
 from router.estimate.pass_rate import Index, PassRateModel
 from router.estimate.price import rate_of, terms, units_cost
-from router.estimate.tokens import INPUT_SHARE, ThinkingLevel, prompts, template, thinking_levels, usual
-from router.types.decision import Candidate, FittedRequest, Forecast, ForecastRanges, Vector
+from router.estimate.tokens import prompts, template
+from router.types.decision import Z90, Candidate, FittedRequest, Forecast, ForecastRanges, Vector
 from router.types.price import UNITS_PER_RATE, WORST_CASE
 from router.types.request import (
     MEDIA,
@@ -28,7 +29,7 @@ from router.types.request import (
     Request,
     TokensRead,
 )
-from router.types.target import Queue, Queues, Target, Task
+from router.types.target import Queue, Queues, Target
 
 PRIOR_SPREAD = 0.87
 """Standard deviation of the logarithm of output tokens, given the text: a text predicts cost within a factor of 1.8 at
@@ -69,9 +70,7 @@ NO_QUEUES: Queues = {}
 class _WorkKey(NamedTuple):
     """What tokens and rates hang on, besides the target. `size`: rough input tokens, where rates hang on them."""
 
-    task: Task
-    template: KnownTemplate
-    """See `TargetStats.known`."""
+    kind: Work
     effort: str
     cap: int | None
     script: str
@@ -167,7 +166,7 @@ class Forecaster:
             *_, usual_out = _answer(known, *known.usual, bound)
         each, thinking, out = _answer(known, output, thoughts, bound)
         if request.script.endswith(MEDIA):
-            learned = [(row, self.learned.input(row.id, request.script, INPUT_SHARE), 1.0) for row in targets]
+            learned = [(row, self.learned.input(row.id, request.script), 1.0) for row in targets]
             whole_prompt = np.array([size.tokens for size in prompts(request, learned)], dtype=np.float64)
         else:
             whole_prompt = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
@@ -239,10 +238,10 @@ class Forecaster:
         if steps and rough * NEAR > steps[0]:
             size = round(SIZE_STEP ** round(log(min(rough, steps[-1] * NEAR), SIZE_STEP)))
         asked = request.effort or "", cap, request.script, request.service_tier, size, asks
-        work = _WorkKey(seen.task, self.learned.known(seen.template, stated), *asked)
+        work = _WorkKey(self.learned.work(seen.task, seen.template, stated), *asked)
         key = (work, tuple(map(_ID, targets)), levels)
         known = self._known.get(key)
-        fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.template.name else 1)
+        fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.kind.template else 1)
         if known is None or at_ms // fresh_ms != known.at_ms // fresh_ms:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
@@ -272,16 +271,15 @@ class Forecaster:
     def _row(
         self, target: Target, level: tuple[str, int | None], work: _WorkKey, at_ms: int
     ) -> tuple[tuple[float, ...], LengthLaw, LengthLaw]:
-        learned, task, model = self.learned, work.task, target.model
+        learned, kind, model = self.learned, work.kind, target.model
         asked, cap = level[0] or target.effort or work.effort, level[1] or work.cap
-        rung = next(thinking_levels(target, asked, cap, learned, task), None) or ThinkingLevel(asked, 0)
-        known, pace = usual(target, rung, learned, task, work.template), learned.pace(target.id)
-        sent = learned.input(target.id, work.script, INPUT_SHARE).line
+        rung, known, (sent, *_) = outlook(target, learned, asked, kind, cap, work.script)
+        pace = learned.pace(target.id)
         tokens = (*sent, template(target), known.most_thought, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(sent.tokens(work.size)), at_ms)
         thoughts = THINKING.tokens(known.thought, USUAL_READ.thinking)
         mean = VISIBLE.tokens(known.visible, USUAL_READ.visible) + min(thoughts, known.most_thought)
-        spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
+        spread = _spread(learned.kind(target.id, rung.effort, kind), int(mean))
         better = self._rates.better(self._at[target.id], rung.effort)
         numbers = (better, *tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
         return numbers, known.visible, known.thought
@@ -374,7 +372,7 @@ def _spread(kind: WorkStats, output: int) -> float:
 
 def usual_ms(target: Target, learned: TargetStats) -> float:
     """Over all that it is asked."""
-    pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
+    pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "")
     tokens = VISIBLE.tokens(kind.visible(), USUAL_OUTPUT) + THINKING.tokens(kind.thought(0.0), USUAL_THINKING)
     return pace.first_ms + tokens * pace.ms_per_token
 

@@ -22,8 +22,6 @@ KEEP = 0.97
 _LEAST_MS = 1.0
 _MOST_STRETCHES = 32
 """Remembered times of work without a pause: requests that end later began before so many pauses at most."""
-Z90 = 1.2816
-"""Quantile of the normal distribution."""
 
 
 class Pace(Struct):
@@ -36,6 +34,7 @@ class Pace(Struct):
     each: float = 0.0
     squares: float = 0.0
     weight: float = 0.0
+    """0: nothing was seen."""
     busy_ms: float = 0.0
     tokens: float = 0.0
     stretches: list[tuple[float, float]] = field(default_factory=list)
@@ -78,11 +77,6 @@ class Pace(Struct):
         """Expected, once the first is there."""
         median = (self.each + self.prior * log(PRIOR_MS_PER_TOKEN)) / (self.weight + self.prior)
         return exp(median + self.sd**2 / 2)
-
-    @property
-    def known(self) -> bool:
-        """Something was seen."""
-        return self.weight > 0
 
     @property
     def sd(self) -> float:

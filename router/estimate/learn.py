@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import ceil
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from router.estimate.lengths import (
     Asked,
     LengthLaw,
     LengthPool,
+    TaskKind,
 )
 from router.estimate.posterior import Recent
 from router.types.attempt import AttemptSample, TextBytes
@@ -78,7 +79,6 @@ IN_FLIGHT_MS = 100
 """What a target writes in that time may be on its way: to the provider and back, and through a busy event loop."""
 
 T = TypeVar("T")
-Work = Task | Literal["unread"]
 
 
 _Windows = tuple[QuantileWindow, QuantileWindow]
@@ -104,23 +104,26 @@ class InputSize(NamedTuple):
     share: float = 0.0
 
 
+INPUT_SHARE = 0.99
+"""Share of requests whose input keeps within the learned ratio."""
 INPUT_SD, INPUT_NOISE, INPUT_SMALLEST = (0.15, 20.0), 0.11, 20.0
 """How far a line may be from the rough count; standard deviation of a prompt's tokens from it, for each of the rough
 count and those beside."""
 
 
-class KnownTemplate(NamedTuple):
-    """What quantiles and lengths of a request are looked up by, beside its target and task."""
+class Work(NamedTuple):
+    """What quantiles and lengths of a request are looked up by, beside its target and effort."""
 
-    name: str = ""
-    """The template, if something was seen of it; else its application; else none."""
+    task: TaskKind = ALL
+    template: str = ""
+    """If something was seen of it; else its application; else none."""
     news: int = 0
     """How often there was news of it."""
     stated: bool = False
     """See `TokensRead`."""
 
 
-NO_TEMPLATE = KnownTemplate()
+ALL_WORK = Work()
 
 
 class WorkStats:
@@ -130,13 +133,11 @@ class WorkStats:
     `cells`: from the widest to the narrowest.
     """
 
-    __slots__ = ("_asked", "_outputs", "_pool", "_row", "_template", "_thoughts")
+    __slots__ = ("_asked", "_outputs", "_pool", "_thoughts", "_work")
 
-    def __init__(
-        self, cells: Iterable[_Windows | None], pool: LengthPool, asked: Asked, row: int, template: KnownTemplate
-    ) -> None:
+    def __init__(self, cells: Iterable[_Windows | None], pool: LengthPool, asked: Asked, work: Work) -> None:
         known = [windows for windows in cells if windows is not None]
-        self._pool, self._asked, self._row, self._template = pool, asked, row, template
+        self._pool, self._asked, self._work = pool, asked, work
         self._outputs = [output for output, _ in known if output.count]
         self._thoughts = [thinking for _, thinking in known if thinking.count]
 
@@ -155,15 +156,15 @@ class WorkStats:
         return _leaning(self._thoughts, lambda window: window.upper(share), prior)
 
     def visible(self) -> LengthLaw:
-        row = ROWS[STATED] if self._template.stated else self._row
-        return self._pool.law(VISIBLE, self._asked, row, self._template.name, 1.0)
+        row = ROWS[STATED if self._work.stated else self._work.task]
+        return self._pool.law(VISIBLE, self._asked, row, self._work.template, 1.0)
 
     def thought(self, prior: float) -> LengthLaw:
         """Of the need to think; `prior`: tokens where that is all of the usual. None where answers never tell thinking
         apart from visible tokens, as all count as visible then."""
         if self._outputs and not self._thoughts:
             return NO_THOUGHT
-        return self._pool.law(THINKING, self._asked, self._row, self._template.name, prior)
+        return self._pool.law(THINKING, self._asked, ROWS[self._work.task], self._work.template, prior)
 
 
 class TargetStats:
@@ -184,7 +185,8 @@ class TargetStats:
         self._rates = defaultdict[str, QuantileWindow](QuantileWindow)
         self.rates: dict[str, float] = {}
         """Tokens of a choice that a quick stream of a target has in a ms, once it has begun; as `ahead` knew them."""
-        self._worst = Counter[str]()
+        self.worst = Counter[str]()
+        """Tokens of a target's longest answer past a cap, which each is held for: none is trusted. 0: none was."""
         self.kept_caps = set[str]()
         """Targets of which an answer ended at its cap."""
         self._paces: dict[str, Pace] = {}
@@ -208,13 +210,13 @@ class TargetStats:
         self._waiting.append((seen, 0))
         self._count[target] += 1
         self._news = True
-        news = seen.past_cap > self._worst[target] or (seen.cut and (seen.output or 0) >= LONG_CUT * seen.read.visible)
+        news = seen.past_cap > self.worst[target] or (seen.cut and (seen.output or 0) >= LONG_CUT * seen.read.visible)
         if news or (count := self._count[target]) <= NEWS or count % EACH == 0:
             self._recalled.pop(target, None)
         if self._count.total() % STALE == 0:
             self._recalled.clear()
             self.learn()
-        self._worst[target] = max(self._worst[target], seen.past_cap)
+        self.worst[target] = max(self.worst[target], seen.past_cap)
         if seen.kept_cap:
             self.kept_caps.add(target)
 
@@ -296,14 +298,15 @@ class TargetStats:
         """Factor on every bound of the target."""
         return max(self.margins.get(target, 1.0), min(MOST_MARGIN, self.billed.get(target, 1.0)))
 
-    def kind(self, target: str, effort: str, task: Work | None, template: KnownTemplate = NO_TEMPLATE) -> WorkStats:
+    def kind(self, target: str, effort: str, work: Work = ALL_WORK) -> WorkStats:
         """Work of a template leans on all work of its task, and that on all of the target."""
         self.learn()
-        kinds = dict.fromkeys(((ALL, ""), (task or ALL, ""), (task or ALL, template.name)))
+        kinds = dict.fromkeys(((ALL, ""), (work.task, ""), work[:2]))
         cells = [self._cells.get((target, effort, *kind)) for kind in kinds]
-        return WorkStats(cells, self._pool, (target, effort), ROWS[task or ALL], template)
+        return WorkStats(cells, self._pool, (target, effort), work)
 
-    def known(self, template: str, stated: bool) -> KnownTemplate:
+    def work(self, task: Task | None, template: str, stated: bool) -> Work:
+        """`task`: None if it was not read; `stated`: see `TokensRead`."""
         known = self._pool.templates.get(template)
         if self._waiting and (known is None or known.count < NEWS or len(self._waiting) >= EACH):
             self.learn()
@@ -312,8 +315,8 @@ class TargetStats:
             template = application_of(template)
             known = self._pool.templates.get(template)
         if known is None:
-            return KnownTemplate(stated=stated) if stated else NO_TEMPLATE
-        return KnownTemplate(template, min(known.count, NEWS) + known.count // EACH, stated)
+            return Work(task or UNREAD, stated=stated)
+        return Work(task or UNREAD, template, min(known.count, NEWS) + known.count // EACH, stated)
 
     def recall(self, target: str, key: Hashable, conclude: Callable[..., T], *about: Any) -> T:
         """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""
@@ -325,9 +328,9 @@ class TargetStats:
             conclusion = known[key] = conclude(*about)
         return conclusion
 
-    def input(self, target: str, script: str, share: float) -> InputSize:
+    def input(self, target: str, script: str) -> InputSize:
         """Of the prompts of that script."""
-        return self.recall(target, (script, share), self._input, (target, script), share)
+        return self.recall(target, script, self._input, (target, script))
 
     def most_tokens(self, target: str, text: TextBytes, cold: tuple[int, int] = METERED) -> float:
         """That a text may have. `cold`: see `TokenSizes.tokens`."""
@@ -355,15 +358,11 @@ class TargetStats:
         """
         self.learn()
         pieces, shares = self._pieces.get(target), self._shares.get(target)
-        if pieces is None or self._worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
+        if pieces is None or self.worst[target] or (shares is not None and shares.upper(HALF) > HALF * MILLE):
             return None
         return max(pieces.upper(SAME_SHARE), ceil(IN_FLIGHT_MS * self.rates.get(target, 0.0)))
 
-    def worst(self, target: str) -> int:
-        """Tokens of its longest answer past a cap, which each is held for: none is trusted. 0: all kept to theirs."""
-        return self._worst[target]
-
-    def _input(self, key: tuple[str, str], share: float) -> InputSize:
+    def _input(self, key: tuple[str, str]) -> InputSize:
         self.learn()
         if (known := self._inputs.get(key)) is None:
             return InputSize()
@@ -375,7 +374,7 @@ class TargetStats:
         each = max((of_base * slanted - rough * tokens) / (of_each * of_base - rough * rough), 0.0)
         line = Line(each, (tokens - rough * each) / of_base)
         own = window.count / (window.count + PRIOR_WEIGHT * FADES**window.count)
-        return InputSize(line, window.upper(share), own)
+        return InputSize(line, window.upper(INPUT_SHARE), own)
 
 
 def _leaning(windows: Sequence[QuantileWindow], value: Callable[[QuantileWindow], int], prior: int) -> int:

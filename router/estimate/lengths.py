@@ -13,10 +13,11 @@ from router.types.decision import Vector
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, application_of, instructed, tenant_of
 from router.types.target import Task
 
-ALL, STATED = "", "stated"
-UNREAD: Literal["unread"] = "unread"
-"""Stand for all tasks (efforts, targets), for those of requests that state a length, and for those that were not read:
-what they are on the whole."""
+TaskKind = Task | Literal["", "unread"]
+ALL: TaskKind = ""
+UNREAD: TaskKind = "unread"
+STATED = "stated"
+"""Stand for all tasks, for those that were not read, and for those of requests that state a length."""
 MOST_CELLS = 2_048
 """Kinds of work remembered, over all targets (2 to 6 KiB each); the one without news for longest is forgotten."""
 MOST_ASKED = 64

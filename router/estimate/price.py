@@ -1,14 +1,15 @@
 """Prices: which rules apply to an attempt, and its charge in nano-USD."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import product
 from operator import attrgetter
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from msgspec import structs
+from msgspec import Struct, structs
 
+from router.types.account import Amount
 from router.types.attempt import CountSource, Usage
 from router.types.price import (
     DEAREST_UNIT,
@@ -174,32 +175,6 @@ def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 
     return Cost(nano, source, price.version, own, flagged, *_parts(price, some, usage))
 
 
-def ceiling(
-    price: Price | None, input_tokens: int, output_tokens: int, *, at_ms: int = 0, scope: CallScope = _WIDEST
-) -> int:
-    """The most, in nano-USD, that any usage within these counts can be charged when the call begins at `at_ms`."""
-    price = price or WORST_CASE
-    most = 0
-    for some in cases(price, input_tokens, scope, at_ms):
-        into, out = _worst(some.rates, scope)
-        tokens = (input_tokens * into + output_tokens * out) * some.over
-        most = max(most, -(-(tokens + units_cost(some, scope.units) * some.under) // (some.under * UNITS_PER_RATE)))
-    return most
-
-
-def output_left(
-    price: Price | None, nano: int, input_tokens: int, *, at_ms: int = 0, scope: CallScope = _WIDEST
-) -> int:
-    """How many output tokens `nano` pays for beside the input, at the worst: the inverse of `ceiling`; at least 0."""
-    price = price or WORST_CASE
-    least = UNLIMITED
-    for some in cases(price, input_tokens, scope, at_ms):
-        into, out = _worst(some.rates, scope)
-        left = (nano * UNITS_PER_RATE - units_cost(some, scope.units)) * some.under // some.over - input_tokens * into
-        least = min(least, left // out if out else least if left >= 0 else 0)
-    return max(0, least)
-
-
 def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[CallTerms, int]:
     """What the price alone says, in nano-USD, whatever the provider states."""
     some = CallTerms(price, price.each)
@@ -264,8 +239,42 @@ def units_cost(some: CallTerms, units: Mapping[str, int]) -> int:
     return sum(count * some.each.get(name, DEAREST_UNIT) for name, count in units.items())
 
 
-def _worst(rates: TokenPrices, scope: CallScope) -> tuple[int, int]:
-    """The dearest rates that input and output of such a call can have; one that is not stated is no dearer."""
+class CallPrice(Struct, frozen=True):
+    """The most that a call can cost, for any length of its output."""
+
+    input_tokens: int
+    cases: Sequence[tuple[int, int, int, int]]
+    """Of each way in which it may turn out: what a token of input costs, one of output, and all that is not counted in
+    tokens; and how many such amounts are one nano-USD."""
+    choices: int = 1
+
+    def amounts(self, *tokens: tuple[int, int]) -> list[Amount]:
+        """At most, for so many tokens of output, and so many of thinking, in each choice."""
+        amounts = []
+        for output, thinking in tokens:
+            most = 0
+            for into, out, fixed, scale in self.cases:
+                most = max(most, -(-(self.input_tokens * into + output * self.choices * out + fixed) // scale))
+            amounts.append(Amount(most, thinking * self.choices))
+        return amounts
+
+    def output(self, nano: int) -> int:
+        """Tokens over all choices that `nano` pays for beside the input; at least 0."""
+        least = UNLIMITED
+        for into, out, fixed, scale in self.cases:
+            left = nano * scale - fixed - self.input_tokens * into
+            least = min(least, left // out if out else least if left >= 0 else 0)
+        return max(0, least)
+
+
+def call_price(price: Price | None, input_tokens: int, at_ms: int = 0, scope: CallScope = _WIDEST) -> CallPrice:
+    """Of a call that begins at `at_ms`, by the dearest rates that its tokens can have; one that is not stated is no
+    dearer."""
     into = (*_READS, *_WRITES[scope.writes], *(_MEDIA_IN if scope.media else ()))
     out = (*_OUT, *(_MEDIA_OUT if scope.media else ()))
-    return max([getattr(rates, name) or 0 for name in into]), max([getattr(rates, name) or 0 for name in out])
+    rows = []
+    for some in cases(price or WORST_CASE, input_tokens, scope, at_ms):
+        each_in, each_out = (max([getattr(some.rates, name) or 0 for name in names]) for names in (into, out))
+        fixed, scale = units_cost(some, scope.units) * some.under, some.under * UNITS_PER_RATE
+        rows.append((each_in * some.over, each_out * some.over, fixed, scale))
+    return CallPrice(input_tokens, rows)

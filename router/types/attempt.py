@@ -287,6 +287,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """It was answered, but the client was not given this answer."""
     verdicts: tuple[Verdict, ...] = ()
     """Of its answer, where that was looked at before it was given."""
+    sample: "AttemptSample | None" = None
+    """What it taught of its target when it ended."""
 
 
 # What goes to an upstream and what comes back; the two ports that adapters implement.

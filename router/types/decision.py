@@ -336,6 +336,8 @@ class Decision(Struct, frozen=True, kw_only=True):
 # What is expected of each target for one request: numbers over all targets at once.
 
 Vector: TypeAlias = NDArray[np.float64]
+Z90 = 1.2816
+"""Quantile of the normal distribution."""
 NODES = np.array([-(3**0.5), 0.0, 3**0.5])
 NODE_WEIGHTS = np.array([1 / 6, 2 / 3, 1 / 6])
 """Gauss–Hermite quadrature of three points, over what is not known of a request's difficulty: places in standard

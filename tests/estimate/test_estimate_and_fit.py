@@ -7,10 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.estimate.estimate import affordable_output, fit, worst_cost
+from router.estimate.estimate import LEAST_ANSWER, affordable_output, fit, worst_cost
 from router.estimate.learn import TargetStats
 from router.estimate.price import charge
-from router.estimate.tokens import LEAST_ANSWER, SCALE, fits_thinking, p90
+from router.estimate.tokens import SCALE, fits_thinking, p90
 from router.types.account import ANY_AMOUNT, Amount
 from router.types.attempt import AttemptSample, Usage
 from router.types.decision import Candidate, Estimate, FittedRequest
@@ -263,7 +263,7 @@ def test_a_cap_on_thinking_is_honoured_or_the_target_refused(thinking: Thinking,
         assert made.thinking_budget is not None
         assert thinking.minimum <= made.thinking_budget <= share
     else:
-        assert p90(sent.target, made.effort or "", NEW, None) <= share
+        assert p90(sent.target, made.effort or "", NEW, "") <= share
         assert made.effort or thinking.contract is Contract.ALWAYS_ON, "something was said"
 
 

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.estimate.forecast import FRESH_MS, MOST_KNOWN, PRIOR_SPREAD, Forecaster
-from router.estimate.latency import Z90
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.price import charge
 from router.types.attempt import AttemptSample, Usage
-from router.types.decision import Forecast
+from router.types.decision import Z90, Forecast
 from router.types.price import NANO_PER_USD, Price, Rule
 from router.types.request import USUAL_THINKING, Classification, Endpoint, Limits, Request, TokensRead
 from router.types.target import Contract, Queue, ServedEngine, Target, Task, Thinking

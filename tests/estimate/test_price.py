@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from router.estimate.price import UNLIMITED, ceiling, charge, output_left
+from router.estimate.price import UNLIMITED, call_price, charge
 from router.types.attempt import CountSource, Usage
 from router.types.price import (
     KIN,
@@ -109,18 +109,18 @@ def test_no_usage_in_bounds_costs_more_than_the_ceiling(price: Price, call: Call
     usage, most_in, most_out, scope, held, began = call
     took = held + scope.within_ms - began
     cost = charge(price, usage, at_ms=began, took_ms=took, region=scope.region)
-    assert cost.nano <= ceiling(price, most_in, most_out, at_ms=held, scope=scope)
+    assert cost.nano <= call_price(price, most_in, held, scope).amounts((most_out, 0))[0].usd
 
 
 @given(RULED, calls(), st.integers(0, 10**13))
 def test_the_most_output_that_fits_is_left(price: Price, call: Call, nano: int) -> None:
     _, tokens, _, scope, held, _ = call
-    left = output_left(price, nano, tokens, at_ms=held, scope=scope)
+    bound = call_price(price, tokens, held, scope)
+    left = bound.output(nano)
     assert 0 <= left <= UNLIMITED
-    if left:
-        assert ceiling(price, tokens, left, at_ms=held, scope=scope) <= nano
-    if left < UNLIMITED:
-        assert ceiling(price, tokens, left + 1, at_ms=held, scope=scope) > nano
+    paid, unpaid = bound.amounts((left, 0), (left + 1, 0))
+    assert paid.usd <= nano or not left
+    assert unpaid.usd > nano or left == UNLIMITED
 
 
 def test_caches_saved_what_reads_were_cheaper_less_what_writes_were_dearer() -> None:
@@ -136,7 +136,8 @@ def test_the_ceiling_is_as_narrow_as_what_is_known_of_the_call() -> None:
     price = Price(input=1_000_000, output=2_000_000, **rates, rules=rules, version="v")
 
     def most(input: int, output: int, **known: Any) -> int:
-        return ceiling(price, input, output, scope=replace(CallScope(writes=Writes.NONE, media=False), **known))
+        scope = replace(CallScope(writes=Writes.NONE, media=False), **known)
+        return call_price(price, input, scope=scope).amounts((output, 0))[0].usd
 
     assert most(100, 10) == 100 * 1 + 10 * 5
     assert most(101, 10) == 101 * 9 + 10 * 5
@@ -146,7 +147,7 @@ def test_the_ceiling_is_as_narrow_as_what_is_known_of_the_call() -> None:
     assert most(100, 10, service_tier="priority") == 2 * (100 * 1 + 10 * 5)
     assert most(0, 10, service_tier="priority") == 2 * 10 * 5
     assert most(0, 0, units={"web_search": 1}) == 50_000_000
-    assert ceiling(None, 1, 1) == 150_000 + 600_000
+    assert call_price(None, 1).amounts((1, 0))[0].usd == 150_000 + 600_000
 
 
 def test_a_rate_that_the_list_leaves_out_is_never_free_nor_is_no_price_and_the_provider_s_own_figure_wins() -> None:
@@ -216,5 +217,5 @@ def test_a_hold_looks_ahead_to_the_end_of_the_call(rule: Rule, soon: tuple[int, 
     for minutes, nano in (soon, late):
         took_ms = minutes * 60_000
         scope = CallScope(within_ms=took_ms, writes=Writes.NONE, media=False)
-        assert ceiling(price, 100, 0, at_ms=MONDAY, scope=scope) == nano
+        assert call_price(price, 100, MONDAY, scope).amounts((0, 0))[0].usd == nano
         assert charge(price, Usage(input_uncached=100), at_ms=MONDAY, took_ms=took_ms).nano == nano
