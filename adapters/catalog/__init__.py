@@ -161,10 +161,12 @@ def read(folder: Path) -> ModelCatalog:
         dict(card for path in sorted(paths) for card in _cards(path.stem, _read(path, CardFile), prices, licences))
         for paths in ((folder / "models").glob("*.yaml"), (folder / "listed").glob("*.json"))
     )
-    scores = {_bare(model.name): model.scores for model, _ in written.values() if model.scores}
+    known = {_bare(model.name): (model.scores, model.thinking) for model, _ in written.values() if model.scores}
+    rest = _read(folder / "scores.yaml", dict[str, dict[Benchmark, Annotated[float, Meta(ge=0, le=1)]]])
     models = {
-        name: (structs.replace(model, scores=model.scores or scores.get(_bare(model.name), {})), provider)
+        name: (model if model.scores else structs.replace(model, scores=scores, scored=thinking), provider)
         for name, (model, provider) in (written | listed | written).items()
+        for scores, thinking in [known.get(_bare(model.name), (rest.get(_bare(model.name), {}), None))]
     }
     counts: _Encodings = _read(folder / "encodings.yaml", _Encodings)
     encodings = {pattern: name for name, patterns in counts.encodings.items() for pattern in patterns}

@@ -14,7 +14,7 @@ from router.estimate.estimate import outlook
 from router.estimate.latency import is_measured
 from router.estimate.learn import TargetStats, Work, WorkStats
 from router.estimate.lengths import THINKING, VISIBLE, LengthLaw, law_table
-from router.estimate.pass_rate import Index, PassRateModel
+from router.estimate.pass_rate import Index, PassRateModel, deeper
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import prompts, template
 from router.types.decision import Z90, Candidate, FittedRequest, Forecast, ForecastRanges, Vector
@@ -254,14 +254,14 @@ class Forecaster:
     def _look(self, targets: Sequence[Target], work: _WorkKey, at_ms: int, levels: _Levels) -> _KnownWork:
         rows = [self._row(*row, work, at_ms) for row in zip(targets, levels or [_AS_ASKED] * len(targets), strict=True)]
         numbers, visible, thought = zip(*rows, strict=True)
-        better, sent, base, own, *columns, spread, each_sd = np.array(numbers, dtype=np.float64).T
+        thinking, sent, base, own, *columns, spread, each_sd = np.array(numbers, dtype=np.float64).T
         slow = np.minimum(np.hypot(spread, each_sd), Z90)
         # Quantiles of lognormals of mean 1.
         quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
         columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
         nothing = np.zeros(len(at))
-        tokens = (self._rates.failing(at, better), sent, base + sent * own, law_table(visible), law_table(thought))
+        tokens = (self._rates.failing(at, thinking), sent, base + sent * own, law_table(visible), law_table(thought))
         known = _KnownWork(at_ms, at, nothing, (nothing, nothing), nothing, *tokens, *columns)
         thinks, writes = bool(known.most_thought.any()), bool((known.rate_write != known.rate_in).any())
         known = structs.replace(known, thinks=thinks, writes=writes)
@@ -280,8 +280,7 @@ class Forecaster:
         thoughts = THINKING.tokens(known.thought, USUAL_READ.thinking)
         mean = VISIBLE.tokens(known.visible, USUAL_READ.visible) + min(thoughts, known.most_thought)
         spread = _spread(learned.kind(target.id, rung.effort, kind), int(mean))
-        better = self._rates.better(self._at[target.id], rung.effort)
-        numbers = (better, *tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
+        numbers = (deeper(target, rung.effort), *tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
         return numbers, known.visible, known.thought
 
     def _rates_of(self, target: Target, work: _WorkKey, size: int, at_ms: int) -> tuple[float, ...]:

@@ -46,37 +46,35 @@ from router.types.request import (
     instructed,
     tenant_of,
 )
-from router.types.target import Benchmark, Contract, Target, Task
+from router.types.target import Benchmark, Target, Task
 
 # Card → ability: what a target that was never seen can do, from the facts that are known of it.
 
 KNOWN = (Task.MATHS, Task.CODE, Task.FACTUAL, Task.REASONING)
 """Tasks of which there are public outcomes: abilities are known for each of them."""
 BENCHMARKS = tuple(Benchmark)
-FACTS = (*BENCHMARKS, "active", "total", "price", "context", "thinking")
+FACTS = (*BENCHMARKS, "active", "total", "price", "context")
 ABILITIES = len(KNOWN)
 FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "cards.npz", "cards.json"
 FORMAT = 1
 _LEAST_SCORE = 0.02
-_USUAL_EFFORT = "medium"
-"""What a model that thinks does where no effort is asked for."""
 
 
 class CardAbility(NamedTuple):
-    """In each of `KNOWN`, in logits against the usual target, which has 0: what is expected, and how sure that is."""
+    """[4] and [4, 4], by `KNOWN`, in logits against the usual target, which has 0: what is expected, and how surely."""
 
     mean: Vector
-    """[4]."""
     covariance: Vector
-    """[4, 4]."""
 
 
 class Cards(NamedTuple):
-    """A joint normal distribution of abilities and facts [4 + F], over models."""
+    """A joint normal distribution of abilities and facts [4 + F], over models that don't think."""
 
     mean: Vector
     covariance: Vector
+    helped: Vector
+    """[4 + F + 1]: logits that each step of `depth` adds to abilities, scores, and in all other tasks."""
     version: str = ""
 
 
@@ -89,35 +87,34 @@ class Card(NamedTuple):
     rate: int | None = None
     """List price of a million output tokens, in nano-USD."""
     context: int | None = None
-    thinking: int | None = None
-    """Typical tokens of thinking at its effort."""
+    scored: int = 0
+    """Tokens of thinking that its scores are with: what can do without has those without."""
 
 
-def card(target: Target, effort: str = "") -> Card:
-    """`effort`: in place of the target's own."""
+def card(target: Target) -> Card:
     model, price = target.model, target.model.price
     rate = price.output if price is not None and price != WORST_CASE and not target.local else None
-    return Card(model.scores, model.active_b, model.parameters_b, rate, model.context, thinking(target, effort))
+    scored = 0 if (known := model.scored or model.thinking).can_stop else known.typical()
+    return Card(model.scores, model.active_b, model.parameters_b, rate, model.context, scored)
 
 
-def thinking(target: Target, effort: str = "") -> int:
-    """Tokens that the card has for that effort, else the target's own; 0 for what does not think."""
-    known = target.model.thinking
-    if known.contract is Contract.NONE or not known.levels:
-        return 0
-    usual = known.unasked or (_USUAL_EFFORT if _USUAL_EFFORT in known.levels else known.levels[-1])
-    level = effort or target.effort or usual
-    return dict(zip(known.levels, known.tokens, strict=False)).get(level, 0)
+def depth(tokens: float) -> float:
+    """Of so much thinking: what it adds to logits is about proportional to that."""
+    return log2(1 + tokens / 1_000)
 
 
-def facts(card: Card) -> Vector:
-    """[F], NaN where nothing is known."""
-    row = [_logit(card.scores.get(name)) for name in BENCHMARKS]
-    usd = card.rate and card.rate / NANO_PER_USD
-    sizes = (card.active_b or card.parameters_b, card.parameters_b, usd, card.context)
-    row += [log(size) if size else np.nan for size in sizes]
-    row.append(np.nan if card.thinking is None else log2(1 + card.thinking / 1_000))
-    return np.array(row, dtype=np.float64)
+def deeper(target: Target, effort: str) -> float:
+    """By how much more than by itself a target thinks at this effort, in steps of `depth`."""
+    known, own = target.model.thinking, target.effort or ""
+    return depth(known.typical(effort)) - depth(known.typical(own)) if effort and target.pass_rate is None else 0.0
+
+
+def facts(card: Card, helped: Vector) -> Vector:
+    """[F], NaN where nothing is known; scores are those without thinking."""
+    row = [logit(card.scores.get(name)) for name in BENCHMARKS]
+    price, active = card.rate and card.rate / NANO_PER_USD, card.active_b or card.parameters_b
+    row += [log(size) if size else np.nan for size in (active, card.parameters_b, price, card.context)]
+    return np.array(row, dtype=np.float64) - depth(card.scored) * helped[ABILITIES:-1]
 
 
 def condition(mean: Vector, covariance: Vector, known: Vector) -> CardAbility:
@@ -128,7 +125,7 @@ def condition(mean: Vector, covariance: Vector, known: Vector) -> CardAbility:
     return CardAbility(expected, covariance[:ABILITIES, :ABILITIES] - gain @ covariance[at, :ABILITIES])
 
 
-def _logit(score: float | None) -> float:
+def logit(score: float | None) -> float:
     if score is None:
         return np.nan
     kept = min(max(score, _LEAST_SCORE), 1 - _LEAST_SCORE)
@@ -136,8 +133,8 @@ def _logit(score: float | None) -> float:
 
 
 def ability(cards: Cards, known: Card) -> CardAbility:
-    """What is expected of a model with such a card."""
-    return condition(cards.mean, cards.covariance, facts(known))
+    """What is expected of a model with such a card, without thinking."""
+    return condition(cards.mean, cards.covariance, facts(known, cards.helped))
 
 
 @cache
@@ -147,7 +144,7 @@ def load() -> Cards:
     try:
         data = path.read_bytes()
         with np.load(BytesIO(data), allow_pickle=False) as arrays:
-            return Cards(arrays["mean"], arrays["covariance"], sha256(data).hexdigest()[:16])
+            return Cards(arrays["mean"], arrays["covariance"], arrays["helped"], sha256(data).hexdigest()[:16])
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as problem:
         raise DataError(f"{path} can't be read ({type(problem).__name__}): install lowpass again") from problem
 
@@ -225,18 +222,14 @@ class PassRateModel:
             parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes, dict[str, dict[str, float]]])
         except msgspec.DecodeError:
             return False
-        understood = (
-            self.posterior.restore(parts[0])
-            and self.templates.restore(parts[1])
-            and self.by_tenant.restore(parts[2], self._at)
-            and self.by_template.restore(parts[3], self._at)
-        )
+        understood = self.posterior.restore(parts[0]) and self.templates.restore(parts[1])
+        pooled = zip((self.by_tenant, self.by_template), parts[2:4], strict=True)
+        understood = understood and all(sums.restore(part, self._at) for sums, part in pooled)
         self._alike.update(parts[4] if understood else {})
         return understood
 
     def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
-        self._targets, self._better = tuple(targets), dict[tuple[int, str], float]()
         self._alike = Recent[str, dict[str, float]](MOST_TEMPLATES, dict)
         cards = load()
         known = [ability(cards, card(target)) for target in targets]
@@ -244,17 +237,21 @@ class PassRateModel:
         covariances = np.array([each.covariance for each in known]).reshape(-1, ABILITIES, ABILITIES)
         stated = [at for at, target in enumerate(targets) if target.pass_rate is not None]
         covariances[stated] = 0.0
-        self._overall, variance = means @ _MEAN, covariances @ _MEAN @ _MEAN
-        apart = means - self._overall[:, None]
+        depths = np.array([depth(target.model.thinking.typical(target.effort or "")) for target in targets])
+        tasks, others = cards.helped[:ABILITIES], cards.helped[-1]
+        overall, variance = means @ _MEAN + depths * others, covariances @ _MEAN @ _MEAN
+        apart = means + np.multiply.outer(depths, tasks) - overall[:, None]
         for at in stated:
-            self._overall[at], apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
+            overall[at], apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
+        self._deeper = np.zeros(TRAITS)  # what each step of depth adds, by trait
+        self._deeper[0], self._deeper[_SHARES] = others, tasks - others
         # The mean of a logistic over a normal ability is about one of a flatter slope.
         flatter = 1 / np.sqrt(1 + np.pi / 8 * variance)
-        self._usual = (1 / (1 + np.exp((USUAL_DIFFICULTIES[:, None] - self._overall) * flatter))).mean(axis=0)
+        self._usual = (1 / (1 + np.exp((USUAL_DIFFICULTIES[:, None] - overall) * flatter))).mean(axis=0)
         # [3, T, TRAITS]: how much likelier failing is than passing, for each trait of a request that is easier than it
         # looks, as it looks, or harder; in logits.
         self._flatter, self._failing = flatter, np.zeros((len(NODES), len(targets), TRAITS))
-        self._failing[:, :, 0], self._failing[:, :, _SHARES] = -self._overall, -apart
+        self._failing[:, :, 0], self._failing[:, :, _SHARES] = -overall, -apart
         self._failing[:, :, DIFFICULTY] = SCALES[DIFFICULTY]
         self._failing[:, :, DIFFICULTY_SD] = NODES[:, None] * SCALES[DIFFICULTY_SD]
         self._failing *= flatter[:, None]
@@ -270,20 +267,10 @@ class PassRateModel:
         self.by_template = Pooled(MOST_OF_TEMPLATE, 5 + len(LEARNED))
         self._usual_now = np.zeros(0), np.zeros(0)
 
-    def better(self, at: int, effort: str) -> float:
-        """By how many logits a target does better at this effort than at its own."""
-        known = self._better.get((at, effort))
-        if known is None:
-            target = self._targets[at]
-            told = effort and target.pass_rate is None
-            tried = ability(load(), card(target, effort)).mean @ _MEAN if told else self._overall[at]
-            known = self._better[at, effort] = float(tried - self._overall[at])
-        return known
-
-    def failing(self, at: Index, better: Vector | float = 0.0) -> Vector:
-        """[3 n, TRAITS] of the targets with these indexes [n], each by so many logits `better` than by itself."""
+    def failing(self, at: Index, deeper: Vector | float = 0.0) -> Vector:
+        """[3 n, TRAITS] of the targets with these indexes [n], each thinking by so much `deeper` than by itself."""
         failing = self._failing[:, at]
-        failing[:, :, 0] -= better * self._flatter[at]
+        failing -= np.multiply.outer(deeper * self._flatter[at], self._deeper)
         return failing.reshape(-1, TRAITS)
 
     def expect(self, seen: Classification, at: Index, failing: Vector | None = None) -> ExpectedRates:

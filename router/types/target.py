@@ -180,6 +180,8 @@ class Benchmark(StrEnum):
     CRUX = "crux"
     MATH_L5 = "math_l5"
     """Level 5 of MATH: its hardest."""
+    SWE_BENCH_VERIFIED = "swe_bench_verified"
+    AIDER_POLYGLOT = "aider_polyglot"
 
 
 class Wire(StrEnum):
@@ -238,6 +240,11 @@ class Thinking(Struct, frozen=True, kw_only=True, cache_hash=True, forbid_unknow
             return True
         return self.contract is not Contract.ALWAYS_ON and "none" in self.levels
 
+    def typical(self, effort: str = "") -> int:
+        """Tokens at that effort, else at the usual one; 0 for what does not think."""
+        usual = next((level for level in (self.unasked, "medium", *self.levels[-1:]) if level in self.levels), "")
+        return dict(zip(self.levels, self.tokens, strict=False)).get(effort or usual, 0)
+
 
 class Licence(Struct, frozen=True, kw_only=True):
     """What a model's licence permits. None: not known, which permits nothing that a policy asks for."""
@@ -283,6 +290,8 @@ class Model(Struct, frozen=True, kw_only=True):
     active_b: float | None = None
     scores: dict[Benchmark, float] = field(default_factory=dict)
     """Shares of questions that it answers right, 0 … 1."""
+    scored: Thinking | None = None
+    """That of the card which these scores are of; None: its own."""
 
 
 class AbandonedAnswer(StrEnum):

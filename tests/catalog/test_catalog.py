@@ -155,7 +155,7 @@ def test_what_the_local_engine_promises() -> None:
 
 SOUND = {
     "licences.yaml": "{MIT: {source: x}}",
-    "foreign.yaml": "{}",
+    **dict.fromkeys(("foreign.yaml", "scores.yaml"), "{}"),
     "encodings.yaml": "{providers: [], encodings: {}}",
     "providers.yaml": "x: {wire: openai_compatible, base_url: https://x.example/v1, entity: X}",
     "models/x.yaml": "{provider: x, models: {m: {context: 9, max_output: 9, capabilities: [chat]}}}",
@@ -286,7 +286,7 @@ def test_a_model_that_the_lists_know_gets_a_card_and_a_price_or_is_counted_by_wh
     others = ("a template of fine-tuned models", "the price of a region or a commitment, not of a model")
     absent = Counter([*(reason for _, reason in ABSENT), *others, "written by hand"])
     assert all(regenerated.absent[reason] >= count for reason, count in absent.items())
-    for file in ("providers.yaml", "licences.yaml", "foreign.yaml", "encodings.yaml", "models"):
+    for file in ("providers.yaml", "licences.yaml", "foreign.yaml", "encodings.yaml", "scores.yaml", "models"):
         (copied.parent / file).symlink_to(compare.FOLDER / file)
     models = read(copied.parent).models
     (thinking, _), (azure, provider), (embedding, _) = (models[name] for name in regenerated.added)

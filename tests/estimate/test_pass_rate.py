@@ -25,6 +25,7 @@ from router.estimate.pass_rate import (
     PassRateModel,
     ability,
     card,
+    deeper,
     load,
 )
 from router.estimate.posterior import HALF_LIFE_MS
@@ -37,8 +38,8 @@ from router.types.target import Benchmark, Capability, Contract, Target, Task, T
 from tests.decide.values import LOCAL, PRICE, request, target
 from tests.tables import each_row
 
-WEAK = target("weak", parameters_b=3, active_b=3, price=None, scores={Benchmark.MMLU_PRO: 0.25})
-STRONG = target("strong", parameters_b=70, active_b=70, price=None, scores={Benchmark.MMLU_PRO: 0.75})
+WEAK = target("weak", parameters_b=3, active_b=3, price=None, scores={Benchmark.MMLU_PRO: 0.3})
+STRONG = target("strong", parameters_b=70, active_b=70, price=None, scores={Benchmark.MMLU_PRO: 0.7})
 UNKNOWN = target("unknown", price=None)
 THINKS = Thinking(contract=Contract.LEVEL, levels=("none", "low", "high"), tokens=(0, 1_024, 24_576))
 EASY, MIDDLING, HARD = 0.1, 0.5, 0.8
@@ -161,7 +162,7 @@ def test_an_outcome_that_is_not_understood_changes_nothing(known: Model, strange
     assert known.of().p.tolist() == before
 
 
-def test_what_was_observed_survives_a_restart_and_goes_by_name_into_the_next_policy(
+def test_what_was_observed_survives_a_restart_and_the_next_policy(
     known: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (weak, _, unknown), following = known.see(30, "weak", 1.0).of().p, Model(UNKNOWN, WEAK)
@@ -196,8 +197,7 @@ def test_a_specialist_begins_with_what_its_policy_says_of_it_and_outcomes_correc
 
 # What outcomes of a template teach of its next requests, and of no others.
 
-EVERY = np.arange(2)
-READ = reading()
+EVERY, READ = np.arange(2), reading()
 
 
 def taught(*given: tuple[str, str, float]) -> PassRateModel:
@@ -301,25 +301,22 @@ def test_templates_that_differ_by_a_name_learn_from_each_other_and_one_alone_mov
     assert rates(many, new)[1] == pytest.approx(before, abs=1e-5)
 
 
-def test_more_thinking_passes_more_often_and_none_is_thought_where_it_has_to_be_asked_for() -> None:
-    place = target("t", price=None, thinking=THINKS)
-    model, unasked = Model(place), Model(target("t", price=None, thinking=structs.replace(THINKS, unasked="none")))
-    shifts = [model.better(0, effort) for effort in THINKS.levels]
-    assert shifts == sorted(shifts)
-    assert (model.better(0, ""), unasked.better(0, "none")) == (0.0, 0.0)
-    hard = structs.replace(SEEN, reading=reading(HARD))
-    rates = [float(model.expect(hard, model.all, model.failing(model.all, shift)).p[0]) for shift in shifts]
-    assert rates[0] + 0.03 < rates[1] < rates[2]
-    assert float(unasked.expect(hard, unasked.all).p[0]) == pytest.approx(rates[0], abs=0.06)
+def test_more_thinking_helps_at_maths_most_at_code_less_and_hardly_to_write_and_none_is_thought_unasked() -> None:
+    place, asked = (target("t", price=None, thinking=structs.replace(THINKS, unasked=word)) for word in ("", "none"))
+    model, shifts = Model(place), [deeper(place, effort) for effort in THINKS.levels]
+    assert (deeper(place, ""), deeper(asked, "none")) == (0.0, 0.0)
+    for task, least, most in ((Task.MATHS, 0.3, 0.6), (Task.CODE, 0.05, 0.2), (Task.CREATIVE, 0.0, 0.03)):
+        hard = structs.replace(SEEN, reading=reading(HARD, task=task))
+        none, low, high = (model.expect(hard, model.all, model.failing(model.all, shift)).p[0] for shift in shifts)
+        assert (none < low < high, least < high - none < most) == (True, True)
+        assert Model(asked).expect(hard, model.all).p[0] == pytest.approx(none)
 
 
 POISONED, OTHER = (digit * 24 for digit in "12")  # templates of two tenants
 
 
 @given(st.lists(st.floats(0, 1), min_size=20, max_size=120))
-def test_what_one_tenant_says_moves_others_by_little_in_any_order_however_often_it_is_replaced(
-    said: list[float],
-) -> None:
+def test_what_one_tenant_says_moves_others_by_little_in_any_order_however_often_replaced(said: list[float]) -> None:
     before, worst = (rates(taught(*[(POISONED, "strong", 0.0)] * times), OTHER)[1] for times in (0, 300))
     model, other = (taught(*[(POISONED, "strong", score) for score in scores]) for scores in (said, sorted(said)))
     assert 0.8 * before < worst <= rates(model, OTHER)[1] == pytest.approx(rates(other, OTHER)[1])
@@ -382,16 +379,22 @@ def expected(**known: Any) -> CardAbility:
 
 def test_larger_dearer_and_better_scored_models_can_do_more() -> None:
     names = "openai/gpt-4o-mini", "anthropic/claude-opus-4-5"
-    old, frontier = ({"scores": shipped().models[name][0].scores, "thinking": 0} for name in names)
+    old, frontier = ({"scores": shipped().models[name][0].scores} for name in names)
     for weaker, stronger in (
         (old, frontier),
         ({"active_b": 3, "parameters_b": 3}, {"active_b": 70, "parameters_b": 70}),
         ({"rate": 300_000_000}, {"rate": 15_000_000_000}),
         ({"scores": {Benchmark.MMLU_PRO: 0.3}}, {"scores": {Benchmark.MMLU_PRO: 0.8}}),
         ({"scores": {Benchmark.SIMPLEQA: 0.1}}, {"scores": {Benchmark.SIMPLEQA: 0.6}}),
-        ({"thinking": 0}, {"thinking": 24_576}),
+        ({"scores": {Benchmark.MMLU_PRO: 0.8}, "scored": 8_192}, {"scores": {Benchmark.MMLU_PRO: 0.8}}),
     ):
         assert expected(**weaker).mean.mean() < expected(**stronger).mean.mean()
+
+
+def test_code_is_for_those_that_write_it_well_not_for_small_models_that_think() -> None:
+    ranked = ("local/smollm2-135m-instruct", ""), ("openai/gpt-5-nano", "high"), ("anthropic/claude-sonnet-4-5", "none")
+    targets = [structs.replace(target(name), model=shipped().models[name][0], effort=word) for name, word in ranked]
+    assert (np.diff(Model(*targets).of(task=Task.CODE).p) > 0.02).all()
 
 
 def test_each_fact_makes_it_surer_and_without_facts_the_mean_is_expected() -> None:
@@ -404,9 +407,9 @@ def test_each_fact_makes_it_surer_and_without_facts_the_mean_is_expected() -> No
     assert all(np.isfinite(expected(scores={Benchmark.CRUX: score}).mean).all() for score in (0.0, 1.0))
 
 
-def test_the_effort_says_how_much_is_thought_and_a_price_that_is_no_price_says_nothing() -> None:
-    efforts = [structs.replace(target(thinking=THINKS), effort=effort) for effort in ("low", "none", None)]
-    assert [card(place).thinking for place in (*efforts, target(thinking=Thinking()))] == [1_024, 0, 24_576, 0]
+def test_scores_are_without_the_thinking_that_can_be_left_and_a_price_that_is_no_price_says_nothing() -> None:
+    always = structs.replace(THINKS, levels=("low", "high"), tokens=(1_024, 24_576))
+    assert [card(target(thinking=known)).scored for known in (always, THINKS, Thinking())] == [24_576, 0, 0]
     targets = (target(), target(provider=LOCAL), target(price=None), target(price=WORST_CASE))
     assert [card(place).rate for place in targets] == [PRICE.output, None, None, None]
 

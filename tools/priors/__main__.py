@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import yaml
 
 from router.classify import difficulty
 from router.estimate import pass_rate
@@ -34,11 +35,13 @@ def main() -> None:
     known = dict(outcomes.known_models())
     sets = outcomes.read(data, known)
     ability, hard = abilities.fit(sets, known)
-    rows = outcomes.cards(sets, known, abilities.known_only(sets, ability))
+    helped = abilities.fit_thinking(yaml.safe_load((Path(__file__).parent / "thinking.yaml").read_text("utf-8")))
+    rows = outcomes.cards(sets, known, abilities.known_only(sets, ability), helped)
     mean, covariance = abilities.fit_cards(rows)
     apart = abilities.leave_one_out(rows)
     of_cards = {"left_out_sd": np.sqrt(np.nanmean(apart**2, axis=0)).round(3).tolist(), "models": len(rows)}
-    arrays: dict[str, Any] = {"mean": mean, "covariance": covariance}
+    abilities.add_writing(mean, covariance, outcomes.published(), helped)
+    arrays: dict[str, Any] = {"mean": mean, "covariance": covariance, "helped": helped}
     _write(pass_rate.FOLDER, pass_rate.ARRAYS, pass_rate.MANIFEST, pass_rate.FORMAT, arrays, {"cards": of_cards}, data)
     arrays, results = _reader(sets, hard)
     _write(difficulty.FOLDER, difficulty.ARRAYS, difficulty.MANIFEST, difficulty.FORMAT, arrays, results, data)

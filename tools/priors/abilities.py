@@ -1,12 +1,15 @@
-"""Abilities of models and difficulties of kinds of questions, and what a model's card tells of its abilities.
+"""Abilities of models and difficulties of kinds of questions, what a model's card tells of its abilities, and thinking.
 
 logit P(model is right) = ability[model, task] − difficulty[label]; models that were asked several sets tie them.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from router.estimate.pass_rate import ABILITIES, KNOWN, condition
+from router.estimate.pass_rate import ABILITIES, BENCHMARKS, FACTS, KNOWN, Card, condition, depth, facts, logit
+from router.types.target import Benchmark, Task
 from tools.priors.outcomes import Known, Sets, Vector, tasks_known
 
 STEPS = 60
@@ -18,6 +21,12 @@ CARD_STEPS = 200
 CARD_PRIOR = 4.0
 """Models' worth of belief that facts of a card have nothing to do with each other."""
 _LEAST = 1e-3
+WRITING = (Benchmark.SWE_BENCH_VERIFIED, Benchmark.AIDER_POLYGLOT)
+MEASURES = dict.fromkeys((*WRITING, Benchmark.CRUX), Task.CODE)
+MEASURES |= {Benchmark.MATH_L5: Task.MATHS, Benchmark.SIMPLEQA: Task.FACTUAL}
+"""What scores are of; the others' are of reasoning."""
+PARTICULAR = 0.07
+"""Variance of an ability to write code that is a benchmark's own: by what two of them don't agree on."""
 
 
 def fit(sets: Sets, known: dict[str, Known]) -> tuple[Vector, Vector]:
@@ -89,6 +98,33 @@ def fit_cards(rows: Vector, steps: int = CARD_STEPS) -> tuple[Vector, Vector]:
         covariance = apart.T @ apart + np.sum(spread, axis=0) + CARD_PRIOR * np.diag(variance)
         covariance /= len(rows) + CARD_PRIOR
     return mean, covariance
+
+
+def add_writing(mean: Vector, covariance: Vector, published: Sequence[Card], helped: Vector) -> None:
+    """In place: scores of written code become a line of the ability in code, with noise, by what the rest of the same
+    cards says of that ability. What is expected by cards without such scores stays as it was."""
+    code, rows = KNOWN.index(Task.CODE), np.array([facts(card, helped) for card in published])
+    columns = [BENCHMARKS.index(name) for name in WRITING]
+    scores = rows[:, columns].T
+    rows[:, columns] = np.nan
+    expected = np.array([condition(mean, covariance, row).mean[code] for row in rows])
+    for at, score in zip(ABILITIES + np.array(columns), scores, strict=True):
+        told = ~np.isnan(score)
+        slope, level = np.polyfit(expected[told], score[told], 1)
+        mean[at], covariance[at] = level + slope * mean[code], slope * covariance[code]
+        covariance[:, at] = covariance[at]
+        covariance[at, at] = slope**2 * (covariance[code, code] + PARTICULAR)
+
+
+def fit_thinking(pairs: Mapping[str, Sequence[tuple[float, int, float, int]]]) -> Vector:
+    """[4 + F + 1] logits a step of depth, by scores of one model with less and with more tokens of thinking."""
+    helped = {}
+    for kind, rows in pairs.items():
+        gains = [(logit(more) - logit(less), depth(long) - depth(short)) for less, short, more, long in rows]
+        gain, steps = np.array(gains).T
+        helped[kind] = gain @ steps / (steps @ steps)
+    kinds = (*KNOWN, *(MEASURES.get(name, Task.REASONING) for name in BENCHMARKS), *FACTS[len(BENCHMARKS) :], "other")
+    return np.array([helped.get(kind, 0.0) for kind in kinds])
 
 
 def _fill(mean: Vector, covariance: Vector, row: Vector) -> tuple[Vector, Vector]:

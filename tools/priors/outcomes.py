@@ -12,9 +12,10 @@ import yaml
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from router.estimate.pass_rate import BENCHMARKS, KNOWN, Card, facts
+from adapters.catalog import shipped
+from router.estimate.pass_rate import ABILITIES, BENCHMARKS, KNOWN, Card, card, depth, facts
 from router.types.price import nano_from_usd
-from router.types.target import Benchmark, Task
+from router.types.target import Benchmark, Provider, Target, Task, Wire
 
 Vector = NDArray[np.float64]
 SOURCES = {
@@ -87,7 +88,7 @@ def card_of(known: Known, measured: Mapping[Benchmark, float]) -> Card:
     """What a target's card would say of the model."""
     scores = {_SCORES[name]: score for name, score in known.scores.items()} | dict(measured)
     rate = None if known.price is None else nano_from_usd(known.price)
-    return Card(scores, known.active, known.total, rate, known.context, known.thinking)
+    return Card(scores, known.active, known.total, rate, known.context, known.thinking or 0)
 
 
 def read(folder: Path, known: Mapping[str, Known], names: tuple[str, ...] = tuple(SOURCES)) -> Sets:
@@ -127,15 +128,26 @@ def _scores(labels: tuple[Label, ...], models: int) -> Vector:
     return table
 
 
-def cards(sets: Sets, known: Mapping[str, Known], ability: Vector) -> Vector:
-    """[n, 4 + facts]: abilities [models, 4] and cards of the models that a gateway could call."""
+def cards(sets: Sets, known: Mapping[str, Known], ability: Vector, helped: Vector) -> Vector:
+    """[n, 4 + facts]: abilities [models, 4] and cards of the models that a gateway could call; without thinking."""
     rows = []
     for at, model in enumerate(sets.models):
         if model in known and not known[model].base:
             scores = sets.scores[at]
             measured = {name: float(score) for name, score in zip(BENCHMARKS, scores, strict=True) if score == score}
-            rows.append(np.concatenate([ability[at], facts(card_of(known[model], measured))]))
+            made = card_of(known[model], measured)
+            plain = ability[at] - depth(made.scored) * helped[:ABILITIES]
+            rows.append(np.concatenate([plain, facts(made, helped)]))
     return np.array(rows)
+
+
+def published() -> list[Card]:
+    """Cards of the catalog's models with scores, each set of scores once."""
+    place = Provider(id="any", wire=Wire.OPENAI_COMPATIBLE, base_url="")
+    targets = (
+        Target(id=name, model=model, provider=place, base_url="") for name, (model, _) in shipped().models.items()
+    )
+    return list({tuple(target.model.scores.items()): card(target) for target in targets}.values())
 
 
 def digests(folder: Path) -> dict[str, str]:
