@@ -258,7 +258,7 @@ class Settlement:
         route = "" if self._decision is None else self._decision.plan.route
         for queue in () if self._decision is None else self._decision.plan.queued:
             accounting.telemetry.spilled[queue.target,] += queue.spilled
-        accounting.telemetry.settled(route, status, outcome.attempts, outcome.overhead_us or 0, held)
+        accounting.telemetry.settled.append((route, status, outcome.attempts, outcome.overhead_us or 0, held))
         if overrun:
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")

@@ -11,7 +11,6 @@ from msgspec import Struct, structs
 
 from router.classify import difficulty
 from router.config.policy import Config, Route
-from router.decide.eligibility import ClassGuard
 from router.decide.explain import encode, explain
 from router.decide.profile import request_of
 from router.dispatch.dispatch import DispatchJob
@@ -61,11 +60,6 @@ class ServedContext(Struct, frozen=True):
     decision: Decision
     route: Route
     caller: Caller
-
-    @property
-    def watched(self) -> bool:
-        """A verifier or a judge looks at its answers."""
-        return bool(self.route.verifiers) or self.route.judge is not None
 
     @property
     def about(self) -> LearningFacts:
@@ -181,7 +175,7 @@ class OutcomeRecorder:
     ) -> None:
         self._learned, self.beliefs = learned, PassRateModel()
         self._targets: Mapping[str, Target] = {}
-        self._journal, self._verifiers, self._telemetry = journal, verifiers, telemetry
+        self._journal, self.verifiers, self._telemetry = journal, verifiers, telemetry
         self._trust = Trust()
         self._judging = Judging(ask, self._trust, partial(telemetry.count, "judgements"))
         self._drift = Drift()
@@ -197,7 +191,7 @@ class OutcomeRecorder:
         """Another policy is in force."""
         self.beliefs.adopt(tuple(config.targets.values()))
         self._targets, self._drift.targets = config.targets, frozenset(config.targets)
-        self._verifiers.adopt(one for route in config.routes.values() for one in route.verifiers)
+        self.verifiers.adopt(one for route in config.routes.values() for one in route.verifiers)
 
     async def start(self) -> None:
         """Raises what the ledger raises."""
@@ -220,7 +214,7 @@ class OutcomeRecorder:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.read_waiting()
         self._learning.save()
-        await self._verifiers.close()
+        await self.verifiers.close()
 
     def read_later(self, request: Request, decision: Decision, attempts: Sequence[Attempt]) -> None:
         """Its route did not choose by its text: what that foretells is worked out at the next tick, if few wait."""
@@ -239,10 +233,6 @@ class OutcomeRecorder:
                     self._learned.reread(sample)
             with suppress(LedgerUnavailable):
                 await self._journal.committed()
-
-    def verify(self, route: Route, guard: ClassGuard) -> Verify | None:
-        """None: the route has no verifiers."""
-        return self._verifiers.of(route.verifiers, guard) if route.verifiers else None
 
     def settled(self, context: ServedContext, attempts: Sequence[Attempt], at_ms: int) -> None:
         """Writes the verdicts of answers that were looked at before they were given, and notes which model answered."""

@@ -7,7 +7,9 @@ import msgspec
 from msgspec import structs
 
 from router.budget.loops import (
+    MONTH_MS,
     RETRIES,
+    SEASONED,
     AgentTurn,
     Chain,
     ChainRow,
@@ -20,8 +22,8 @@ from router.budget.loops import (
     SubjectRow,
     Tripped,
     answer_ends,
+    bits,
     ends,
-    heard,
     read,
     words,
 )
@@ -50,7 +52,7 @@ class Conversations:
     def __init__(self) -> None:
         self.chains = Latest[int | str, Chain](KEPT)
         self._first = Latest[int | str, None](KEPT_FIRST)
-        self._answers = Latest[int | str, int](KEPT_FIRST)
+        self.answers = Latest[int | str, int](KEPT_FIRST)
         self._strange = Latest[int | str, None](64)
         """Turns of which no conversation was found: examples, before each row of a batch."""
 
@@ -68,14 +70,10 @@ class Conversations:
         self.chains.put(turn.key, chain)
         return chain, False
 
-    def answered(self, turn: AgentTurn, answer: str) -> None:
-        for end in answer_ends(answer, turn.heard_words) or ():
-            self._answers.put(end, turn.key)
-
     def _quoted(self, turn: AgentTurn) -> Chain | None:
         """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
-        for end in (ends(turn.heard_words) or ()) if self._answers else ():
-            answered = self._answers.get(end, 0)
+        for end in (ends(turn.heard_words) or ()) if self.answers else ():
+            answered = self.answers.get(end, 0)
             chain = None if answered == turn.key else self._from(answered)
             if chain is not None and chain.newest in (0, answered):
                 return chain
@@ -213,7 +211,7 @@ class LoopBreaker:
             self._sessions.put(place, session)
         waited, repeats = not (session or key).open, (session or key).repeats
         asked = LoopRequest(caller, request.model, key, session, place, now_ms, not key.open, waited, repeats)
-        tripped = (resting(session.row, now_ms) if session else None) or resting(key.row, now_ms)
+        tripped = (resting(session.row, now_ms) if session else None) or (key.row.tripped and resting(key.row, now_ms))
         tripped = tripped or self._look(asked, request, caller, now_ms)
         if tripped is not None:
             return tripped
@@ -243,8 +241,8 @@ class LoopBreaker:
                 self._changed[f"session|{asked.place}"] = row
         if asked.turn is not None:
             self._judge(asked, asked.turn, now_ms)
-            if answer:
-                self._talks.answered(asked.turn, answer)
+            for end in (answer_ends(answer, asked.turn.heard_words) or ()) if answer else ():
+                self._talks.answers.put(end, asked.turn.key)
 
     # Rows
 
@@ -334,9 +332,8 @@ class LoopBreaker:
         pair, looped = asked.key.pair, asked.key.looped
         if looped is not None and looped[1] == (request.model, turn.key, turn.size) and holds(looped[0], now_ms):
             return looped[0]
-        if pair is not None and asked.single and holds(pair, now_ms) and asked.key.memory.knows(heard(turn)):
-            return pair
-        return None
+        known = pair is not None and asked.single and asked.key.memory.knows(bits(turn.heard_words, 0))
+        return pair if known and holds(pair, now_ms) else None
 
     def _approaching(self, asked: LoopRequest) -> str:
         counts = {asked.repeats.kind: asked.repeats.count}
@@ -370,8 +367,18 @@ class LoopBreaker:
 
     def _charge(self, subject: Subject, scope: Scope, cost: int, now_ms: int) -> None:
         spike, row = self.loops.spike, subject.row
-        limit = None if spike is None else subject.spend(cost, spike, now_ms)
-        if spike is None or limit is None or row.tripped is not None:
+        if spike is None:
+            return
+        window = now_ms // spike.window_ms
+        if window != row.window:
+            faded = max(0, MONTH_MS - abs(window - row.window) * spike.window_ms)
+            row.peak = max(row.spending, row.peak * faded // MONTH_MS)
+            row.windows += row.spending > 0
+            row.window, row.spending = window, 0
+        row.spending += cost
+        limit = max(spike.floor, spike.factor * row.peak)
+        # Only where what is usual is known.
+        if row.windows < SEASONED or row.spending <= limit or row.tripped is not None:
             return
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
         row.tripped = self._trip(row, LoopKind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
@@ -383,7 +390,7 @@ class LoopBreaker:
         if not turn.media:
             self._judge_repeat(asked, turn, now_ms)
         if asked.single and asked.quiet:
-            asked.key.hear(turn, heard(turn))
+            asked.key.hear(turn, bits(turn.heard_words, 0))
             self._judge_pair(asked.key, asked.caller, now_ms)
 
     def _judge_repeat(self, asked: LoopRequest, turn: AgentTurn, now_ms: int) -> None:

@@ -154,9 +154,10 @@ class Health:
     def admit(self, target: str, *, last: bool = False) -> bool:
         """Claims the right to ask `target`; after an outage only one caller at a time gets it, until one succeeds.
         `last`: the request has no other target, so its share is what the success rate is."""
-        if self.resting(target, alone=last) > 0:
-            return False
         circuit = self._circuits.get(target)
+        rests = target in self._suspended or (circuit is not None and circuit.resting_until)
+        if rests and self.resting(target, alone=last) > 0:
+            return False
         if circuit is not None and circuit.failures and circuit.outage:
             if circuit.probing and not (last and circuit.is_of(circuit.rate)):
                 return False

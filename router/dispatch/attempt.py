@@ -131,6 +131,8 @@ class AttemptRecord:
         self._billed = budget.learned.billed.get(step.target.id, 1.0)
         self._probable = PROBABLE * (1 + REPEATS) if call.body.keys() & _PROBABILITIES else 0
         """Bytes of log probabilities for each token."""
+        self._echoed = len(call.body.get("prompt", b"")) if bytes(call.body.get("echo", b"")) == b"true" else 0
+        """Bytes of the prompt, where a completion repeats it."""
         self._come = self._largest = 0.0
         """Bytes of output that came, and that came at once, at most."""
         self.received_bytes = self._sent = self._media = self._found = self._thought = self._waiting = 0
@@ -344,12 +346,6 @@ class AttemptRecord:
     def recovered(self) -> bool:
         """Others may have charged its hold while this process was paused."""
         return self._presence.lost_since(self._started_ms)
-
-    @property
-    def _echoed(self) -> int:
-        """Bytes of the prompt, where a completion repeats it."""
-        body = self.call.body
-        return len(body.get("prompt", b"")) if bytes(body.get("echo", b"")) == b"true" else 0
 
     def _written(self, body: dict[str, Raw], tokens: int) -> int:
         """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""

@@ -189,13 +189,8 @@ class BudgetHold:
     def bind(self, bound: BudgetBound) -> None:
         """Says what limits it, before it is opened."""
         self._bound = bound
-        self._accounts = tuple([account for account in bound.accounts if not account.size])
+        self._accounts, self._usd, self._thinking, self._partial = bound.spending
         self.bound = bool(self._accounts or bound.caps)
-        self._usd = self._thinking = self._partial = False
-        for account in (*self._accounts, *bound.caps):
-            self._usd = self._usd or (account.hard and account.unit is Unit.USD)
-            self._thinking = self._thinking or (account.hard and account.unit is Unit.THINKING)
-            self._partial = self._partial or bool(account.targets)
 
     @property
     def cost(self) -> int:
