@@ -180,7 +180,8 @@ class OutcomeRecorder:
         self._judging = Judging(ask, self._trust, partial(telemetry.count, "judgements"))
         self._drift = Drift()
         self._pending: set[asyncio.Task[None]] = set()
-        self._unread: list[Unread] = []
+        self.unread: list[Unread] = []
+        """Their routes did not choose by their texts: what these foretell is worked out at the next tick."""
         self._reading = asyncio.Lock()
         log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
         self._elsewhere = query.OtherProcesses(ledger, journal.owner, known)
@@ -216,15 +217,10 @@ class OutcomeRecorder:
         self._learning.save()
         await self.verifiers.close()
 
-    def read_later(self, request: Request, decision: Decision, attempts: Sequence[Attempt]) -> None:
-        """Its route did not choose by its text: what that foretells is worked out at the next tick, if few wait."""
-        if len(self._unread) < MOST_UNREAD and len(request.raw) <= LONGEST_UNREAD:
-            self._unread.append((request, decision, attempts))
-
     async def read_waiting(self) -> None:
         """Reads them in a thread, beside the event loop; then their rows say what was read, and it is learned from."""
         async with self._reading:
-            waiting, self._unread = self._unread, []
+            waiting, self.unread = self.unread, []
             if not waiting:
                 return
             for decision, samples in await asyncio.to_thread(_read, waiting):

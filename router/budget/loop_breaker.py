@@ -119,26 +119,20 @@ class TurnPairs:
             subject.partner, subject.rounds = None, 0
             return None
         self._suspects.put(key, subject)
-        self._round(key, subject, keys)
-        other = keys.get(subject.partner[0]) if subject.partner else None
-        if other is None or 2 * subject.rounds < turns:
+        name, singles = subject.partner or (None, 0)
+        other = None if name is None else keys.get(name)
+        if name is None or other is None or other.singles != singles + 1:
+            other_key = next((name for name in reversed(self._suspects) if name != key and name in keys), None)
+            subject.partner = None if other_key is None else (str(other_key), keys[other_key].singles)
+            subject.rounds = 0
+            return None
+        subject.partner, subject.rounds = (name, other.singles), subject.rounds + 1
+        if 2 * subject.rounds < turns:
             return None
         if 2 * min(subject.row.stale, other.row.stale) < turns or not (_varies(subject) and _varies(other)):
             return None
         mine, theirs = subject.memory.words, other.memory.words
         return other if 2 * (mine & theirs).bit_count() >= min(mine.bit_count(), theirs.bit_count()) else None
-
-    def _round(self, key: str, subject: Subject, keys: Mapping[int | str, Subject]) -> None:
-        if subject.partner is not None:
-            name, singles = subject.partner
-            other = keys.get(name)
-            if other is not None and other.singles == singles + 1:
-                subject.partner = (name, other.singles)
-                subject.rounds += 1
-                return
-        subject.rounds = 0
-        other_key = next((name for name in reversed(self._suspects) if name != key and name in keys), None)
-        subject.partner = None if other_key is None else (str(other_key), keys[other_key].singles)
 
 
 def _varies(subject: Subject) -> bool:
@@ -240,9 +234,16 @@ class LoopBreaker:
             if row.windows or row.tripped or asked.repeats.count:  # most sessions never get there
                 self._changed[f"session|{asked.place}"] = row
         if asked.turn is not None:
-            self._judge(asked, asked.turn, now_ms)
-            for end in (answer_ends(answer, asked.turn.heard_words) or ()) if answer else ():
-                self._talks.answers.put(end, asked.turn.key)
+            chain, turn = asked.chain, asked.turn
+            if chain is not None and not asked.again:
+                chain.judge(turn, words(turn), asked.began_ms, now_ms)
+            if not turn.media:
+                self._judge_repeat(asked, turn, now_ms)
+            if asked.single and asked.quiet:
+                asked.key.hear(turn, bits(turn.heard_words, 0))
+                self._judge_pair(asked.key, asked.caller, now_ms)
+            for end in (answer_ends(answer, turn.heard_words) or ()) if answer else ():
+                self._talks.answers.put(end, turn.key)
 
     # Rows
 
@@ -382,16 +383,6 @@ class LoopBreaker:
             return
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
         row.tripped = self._trip(row, LoopKind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
-
-    def _judge(self, asked: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
-        chain = asked.chain
-        if chain is not None and not asked.again:
-            chain.judge(turn, words(turn), asked.began_ms, now_ms)
-        if not turn.media:
-            self._judge_repeat(asked, turn, now_ms)
-        if asked.single and asked.quiet:
-            asked.key.hear(turn, bits(turn.heard_words, 0))
-            self._judge_pair(asked.key, asked.caller, now_ms)
 
     def _judge_repeat(self, asked: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
         chain, session, repeats = asked.chain, asked.session, asked.repeats

@@ -499,6 +499,9 @@ class AttemptRecord:
                 arrived = None if self._response is None else self._response.arrived_ms
                 whole = took if self.decoder is None else None if arrived is None else arrived - self._start
                 self._health.took(target.id, whole, self._first if self.decoder else None, output // self.call.n)
+        cost = Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
+        if usage is not None:
+            cost = charge(price, usage, at_ms=self._started_ms, took_ms=took, region=target.region)
         return Attempt(
             target=target,
             outcome=outcome,
@@ -507,7 +510,7 @@ class AttemptRecord:
             first_ms=self._first,
             status=self.status,
             usage=usage,
-            cost=self._cost(usage, took, price),
+            cost=cost,
             finish_reason=finish_reason,
             answered=answered,
             model_served=model_served,
@@ -567,7 +570,8 @@ class AttemptRecord:
                 units[name] = MOST_UNITS
         stated = usage.provider_cost
         if stated is not None:
-            own = self._cost(structs.replace(usage, units=units, provider_cost=None), took, price)
+            counted, region = structs.replace(usage, units=units, provider_cost=None), self.step.target.region
+            own = charge(price, counted, at_ms=self._started_ms, took_ms=took, region=region)
             # What nobody knows the price of may cost next to nothing, but not nothing.
             least = min(own.nano, 1) if own.source is CostSource.UNPRICED else own.nano / CHEAPER
             if not least <= stated <= DEARER * own.nano + BELIEVED_NANO:
@@ -576,12 +580,6 @@ class AttemptRecord:
         if len(violations) == len(usage.violations):
             return usage
         return structs.replace(usage, violations=tuple(violations), units=units, provider_cost=stated)
-
-    def _cost(self, usage: Usage | None, took: int, price: Price | None) -> Cost:
-        target = self.step.target
-        if usage is None:
-            return Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
-        return charge(price, usage, at_ms=self._started_ms, took_ms=took, region=target.region)
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)

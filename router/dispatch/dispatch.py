@@ -71,7 +71,8 @@ class DispatchJob(Struct, frozen=True):
 
     def call(self, step: Candidate, fit: FittedRequest, redacted: Redacted | None = None) -> Call:
         """`redacted`: what its target sees in place of the client's own."""
-        request, translated = redacted.request if redacted else self.request, self.translated(step)
+        request = redacted.request if redacted else self.request
+        translated = request.endpoint is not Endpoint.CHAT and self.translated(step)
         classes = redacted.classes if redacted else self.gate.classification.classes
         return Call(
             target=step.target,

@@ -130,9 +130,16 @@ class RequestOutcome(Struct, frozen=True, kw_only=True):
 
 
 def insert_held(
-    journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int
+    journal: Journal,
+    request: Request,
+    caller: Caller,
+    decision: Decision,
+    held: Amount,
+    now_ms: int,
+    document: bytes,
 ) -> None:
-    """`held`: what the request is charged if its process dies, until a budget's store holds something for it."""
+    """`held`: what the request is charged if its process dies, until a budget's store holds something for it.
+    `document`: of the decision."""
     limits, known = request.limits, decision.classification
     first = decision.plan.steps[0].target if decision.plan.steps else None
     tags = ",".join((*caller.tags, *limits.tags))
@@ -163,6 +170,7 @@ def insert_held(
             first.model.id if first else None,
         ),
     )
+    journal.add(_SQL["decision"], (decision.id, now_ms, decision.policy, document.decode()))
 
 
 def reroute(journal: Journal, decision: Decision, held: Amount, document: bytes) -> None:
