@@ -33,10 +33,8 @@ _REPLACED = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "
 
 
 def uses_grammar(call: Call) -> bool:
-    """The answer to this call will be a grammar's."""
-    if not call.target.provider.quirks.grammar_tools or call.endpoint is not Endpoint.CHAT:
-        return False
-    return "tools" in call.body and bool(_offered(parse(call.body)))
+    """The answer to this call will be a grammar's, where that stands in for tools."""
+    return call.endpoint is Endpoint.CHAT and "tools" in call.body and bool(_offered(parse(call.body)))
 
 
 def with_grammar(body: dict[str, Raw]) -> dict[str, Raw]:
@@ -303,11 +301,6 @@ _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, und
 _template = lru_cache(_MOST_TEMPLATES)(_JINJA.from_string)
 
 
-def completes(call: Call) -> bool:
-    """It is a chat, and its target knows texts only."""
-    return call.target.prompt is not None and call.endpoint is Endpoint.CHAT
-
-
 def as_completion(call: Call) -> Call:
     """The same, for what it is upstream."""
     return structs.replace(call, endpoint=Endpoint.COMPLETIONS)
@@ -319,7 +312,7 @@ def completion(call: Call) -> Call:
     Raises `UpstreamFailure` where the template can't take it: another target may.
     """
     prompt = call.target.prompt
-    if prompt is None or not completes(call):
+    if prompt is None or call.endpoint is not Endpoint.CHAT:
         return call
     fields = {
         "prompt": to_raw(_rendered(call, prompt)),

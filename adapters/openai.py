@@ -99,7 +99,7 @@ class OpenAICompatible:
     def decode(self, call: Call, body: bytes) -> TargetReply:
         if call.endpoint is Endpoint.RESPONSES:
             return respond(call, body)
-        if emulation.completes(call):
+        if call.target.prompt is not None and call.endpoint is Endpoint.CHAT:
             return emulation.as_chat(self.decode(emulation.as_completion(call), body))
         fields, answer = parse(body)
         tidy(fields, answer)
@@ -129,14 +129,16 @@ class OpenAICompatible:
             text="".join(texts),
             model_served=answer.model or "",
         )
-        return emulation.as_turns(reply) if emulation.uses_grammar(call) else reply
+        grammar = call.target.provider.quirks.grammar_tools and emulation.uses_grammar(call)
+        return emulation.as_turns(reply) if grammar else reply
 
     def stream(self, call: Call) -> StreamDecoder:
         if call.endpoint is Endpoint.RESPONSES:
             return ResponsesDecoder(call)
-        if emulation.completes(call):
+        if call.target.prompt is not None and call.endpoint is Endpoint.CHAT:
             return emulation.CompletingStream(call)
-        return emulation.GrammarStream(call) if emulation.uses_grammar(call) else ChatDecoder(call)
+        grammar = call.target.provider.quirks.grammar_tools and emulation.uses_grammar(call)
+        return emulation.GrammarStream(call) if grammar else ChatDecoder(call)
 
 
 @lru_cache

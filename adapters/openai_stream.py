@@ -188,7 +188,7 @@ def parse(payload: bytes) -> tuple[dict[str, Raw], ChatAnswer]:
         fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
     except UNREADABLE:
         raise UpstreamFailure(NO_JSON) from None
-    if not is_text(payload):
+    if not (payload.isascii() or is_text(payload)):
         raise UpstreamFailure(NO_JSON)
     if answer.object in ("error", "Error") or (answer.error is not NULL and bytes(answer.error) not in BLANK):
         raise UpstreamFailure(streamed(payload))

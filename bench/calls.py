@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import httpx
 from msgspec import Struct
 
+from router.dispatch import http
 from router.testing import Gateway, lowpass
 from router.testing.upstream import Upstream
 
@@ -36,7 +37,9 @@ PROMPT = "Our warehouse moved last week. Please explain in two sentences how we 
 WORDS = 5
 """How often a prompt has that text: about 100 tokens."""
 TICK_S = 1.0
-"""Between two ticks of the gateway, as served: what they do is no part of a request."""
+"""Between two ticks of the gateway, as served: what they do is no part of a request …"""
+SWEEP_S = 3_600.0
+"""… nor is the timer of upstreams' timeouts, which a busy machine would have run within each of them."""
 _PRICES = (0.05, 0.1, 0.4, 1.0, 3.0)
 
 
@@ -132,7 +135,7 @@ def kinds() -> dict[str, tuple[str, dict[str, Any]]]:
 def gateway() -> Iterator[tuple[Gateway, dict[str, str]]]:
     """A started gateway before the scripted upstream, and the headers of its key."""
     with tempfile.TemporaryDirectory(prefix="lowpass-calls-") as folder, Upstream() as upstream:
-        home = Path(folder)
+        home, http.SWEEP_S = Path(folder), SWEEP_S
         key = json.loads(lowpass(home, "keys", "create", "bench", "--json").output)["key"]
         with Gateway(home, policy(upstream.url), tick_s=TICK_S) as served:
             yield served, {"authorization": f"Bearer {key}"}

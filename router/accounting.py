@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Set
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 
 from msgspec import structs
 
@@ -22,10 +23,10 @@ from router.estimate.learn import TargetStats
 from router.ledger.adjust import make_equal, unequal
 from router.ledger.ledger import Ledger
 from router.ledger.query import booked_elsewhere
-from router.ledger.write import RequestOutcome, exhausted, insert_held, lose, odd_answers, record, reroute, settle
+from router.ledger.write import RequestOutcome, exhausted, insert_held, lose, odd_answers, reroute, settle
 from router.observe.metrics import Telemetry
 from router.observe.observer import ObservedRequest
-from router.recorder import OutcomeRecorder, ServedContext
+from router.recorder import LONGEST_UNREAD, MOST_UNREAD, OutcomeRecorder, ServedContext
 from router.types.account import (
     ANY_AMOUNT,
     LEASE_MS,
@@ -49,6 +50,7 @@ from router.types.decision import Decision
 from router.types.request import Caller, Request, session_key
 
 _log = logging.getLogger(__name__)
+_NANO = attrgetter("cost.nano")
 MOST_TRIES = 3
 """How often a request is decided again for that; then it takes what is left, and is lowered as it is sent."""
 CLIENT_CLOSED = 499
@@ -184,8 +186,7 @@ class Settlement:
         if self._decision is not None:
             reroute(journal, decision, held, document)
         else:
-            insert_held(journal, self._request, self._caller, decision, held, at_ms)
-            record(journal, decision.id, at_ms, decision.policy, document)
+            insert_held(journal, self._request, self._caller, decision, held, at_ms, document)
         self._decision = decision
         self._accounting.open[self.id] = self
         if self.observed is not None:
@@ -208,17 +209,27 @@ class Settlement:
 
     def close(self, status: int, error: str | None) -> int:
         """The request has ended. Returns its cost in nano-USD, as far as it is known."""
-        cost = self.budget.cost
+        cost: int = sum(map(_NANO, self.budget.attempts))
         if self._presence.gone:
             status, error = CLIENT_CLOSED, CLIENT_GONE
         if self._open:
             self._open = False
             now, reading = now_ms(), self.budget.reading
-            if not self.internal:
-                self._remember(cost, now)
+            if not self.internal:  # what a client's own request tells of its session and its conversation
+                accounting, attempts, session = self._accounting, self.budget.attempts, self._request.limits.session
+                if session:
+                    given = (row.target.id for row in reversed(attempts) if row.outcome == "ok" and not row.passed_over)
+                    began = now - int(clock_ms() - self._started)
+                    accounting.recall.note(session_key(self._caller.id, session), next(given, ""), cost, began)
+                prefix = None if self.context is None else self.context.decision.prefix
+                for attempt in attempts:
+                    if prefix is not None and attempt.usage is not None and attempt.outcome == "ok":
+                        accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, now)
+                accounting.breaker.settled(self.watched, now, cost=cost, sent=bool(attempts), answer=self.answer)
             book = partial(self._book, status, error, now, clock_ms())
             if reading:  # what is held is held until it is known what late answers cost
-                asyncio.gather(*reading, return_exceptions=True).add_done_callback(lambda _: book(self.budget.cost))
+                late = asyncio.gather(*reading, return_exceptions=True)
+                late.add_done_callback(lambda _: book(sum(map(_NANO, self.budget.attempts))))
             else:
                 book(cost)
         return cost
@@ -234,7 +245,8 @@ class Settlement:
             accounting.store.settle(budget.reservation, charges)
             accounting.room.wake()
             for account in self._bound.accounts:
-                accounting.alerts.touch(account)
+                if account.budget in accounting.alerts.watched:
+                    accounting.alerts.touch(account)
         outcome = RequestOutcome(
             status=status,
             error=error,
@@ -254,27 +266,16 @@ class Settlement:
         if self.context is not None:
             accounting.recorder.settled(self.context, attempts, now)
         if self._decision is not None and self._decision.classification.unread:
-            accounting.recorder.read_later(self._request, self._decision, attempts)
+            unread, few = accounting.recorder.unread, len(self._request.raw) <= LONGEST_UNREAD
+            if few and len(unread) < MOST_UNREAD:
+                unread.append((self._request, self._decision, attempts))
         route = "" if self._decision is None else self._decision.plan.route
         for queue in () if self._decision is None else self._decision.plan.queued:
             accounting.telemetry.spilled[queue.target,] += queue.spilled
-        accounting.telemetry.settled(route, status, outcome.attempts, outcome.overhead_us or 0, held)
+        accounting.telemetry.settled.append((route, status, outcome.attempts, outcome.overhead_us or 0, held))
         if overrun:
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")
-
-    def _remember(self, cost: int, ended_ms: int) -> None:
-        """What a client's own request tells of its session and its conversation."""
-        accounting, attempts, session = self._accounting, self.budget.attempts, self._request.limits.session
-        if session:
-            given = (row.target.id for row in reversed(attempts) if row.outcome == "ok" and not row.passed_over)
-            began = ended_ms - int(clock_ms() - self._started)
-            accounting.recall.note(session_key(self._caller.id, session), next(given, ""), cost, began)
-        if self.context is not None and (prefix := self.context.decision.prefix) is not None:
-            for attempt in attempts:
-                if attempt.usage is not None and attempt.outcome == "ok":
-                    accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, ended_ms)
-        accounting.breaker.settled(self.watched, ended_ms, cost=cost, sent=bool(attempts), answer=self.answer)
 
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
         """A stream is over. Returns the JSON of what it used."""

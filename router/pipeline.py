@@ -137,7 +137,8 @@ class Pipeline:
             plan = decision.plan
             route, _ = rules.routes[request.model if internal else plan.route]
             context = settlement.context = ServedContext(decision, route, caller)
-            verify = self._accounting.recorder.verify(route, gate.guard)
+            verifiers = self._accounting.recorder.verifiers
+            verify = verifiers.of(route.verifiers, gate.guard) if route.verifiers else None
             limit_ms = decision.stakes.deadline_ms
             deadline = None if limit_ms is None else clock_ms() + limit_ms
             readable = None if translation is None else translation.check
@@ -248,7 +249,8 @@ class Pipeline:
             if observed is not None:
                 observed.step("reserve")
             bound = rules.accounts.bound(request, caller, decision, children, gate.now_ms)
-            refused = await settlement.reserve(decision, breaker.bind(bound, settlement.watched), gate.now_ms)
+            bound = breaker.bind(bound, settlement.watched) if request.limits.session else bound
+            refused = await settlement.reserve(decision, bound, gate.now_ms)
             known, granted = decision.plan.steps[0].estimate, settlement.budget.reservation.granted
             capped = known.blind and (granted.usd < known.whole.usd or granted.thinking < known.whole.thinking)
             if refused is None and not (capped and self._to_be_read(decision)):
@@ -320,20 +322,21 @@ class Pipeline:
         """A whole answer is settled here, a stream when it ends."""
         events: AsyncGenerator[bytes] | None = None
         body, usage, cost, recorder = None, b"", None, self._accounting.recorder
+        watched = context.route.verifiers or context.route.judge is not None
         translated = translation is not None and job.translated(answer.step)
         settlement.lowered += tuple(sorted({*answer.step.estimate.lowered, *answer.lowered}))
         if isinstance(answer, OpenStream):
             sent: AttemptRecord | Attempt = answer.record
             spoken, durable = translation if translated else None, self._accounting.durable
             events = forward(answer, self.health, settlement.settle, durable, spoken)
-            if context.watched:
+            if watched:
                 events = tee(events, job, answer, partial(recorder.given, context, job))
         else:
             sent, body = answer.attempt, answer.reply.body
             settlement.budget.attempts.append(answer.attempt)
             settlement.answer = answer_text(body)
             cost = settlement.close(200, answer.stopped or None)
-            if context.watched:
+            if watched:
                 recorder.given(context, job, unchecked(job, answer))
             usage = usage_json(job.request.endpoint, answer.attempt.usage or Usage(), cost)
         return Served(

@@ -11,7 +11,6 @@ from msgspec import Struct, structs
 
 from router.classify import difficulty
 from router.config.policy import Config, Route
-from router.decide.eligibility import ClassGuard
 from router.decide.explain import encode, explain
 from router.decide.profile import request_of
 from router.dispatch.dispatch import DispatchJob
@@ -52,11 +51,6 @@ class ServedContext(Struct, frozen=True):
     decision: Decision
     route: Route
     caller: Caller
-
-    @property
-    def watched(self) -> bool:
-        """A verifier or a judge looks at its answers."""
-        return bool(self.route.verifiers) or self.route.judge is not None
 
     @property
     def about(self) -> LearningFacts:
@@ -155,12 +149,13 @@ class OutcomeRecorder:
     ) -> None:
         self._learned, self.beliefs = learned, PassRateModel()
         self._targets: Mapping[str, Target] = {}
-        self._journal, self._verifiers, self._telemetry = journal, verifiers, telemetry
+        self._journal, self.verifiers, self._telemetry = journal, verifiers, telemetry
         self._trust = Trust()
         self._judging = Judging(ask, self._trust, partial(telemetry.count, "judgements"))
         self._drift = Drift()
         self._pending: set[asyncio.Task[None]] = set()
-        self._unread: list[Unread] = []
+        self.unread: list[Unread] = []
+        """Their routes did not choose by their texts: what these foretell is worked out at the next tick."""
         self._reading = asyncio.Lock()
         log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
         self._elsewhere = query.OtherProcesses(ledger, journal.owner, known)
@@ -171,7 +166,7 @@ class OutcomeRecorder:
         """Another policy is in force."""
         self.beliefs.adopt(tuple(config.targets.values()))
         self._targets, self._drift.targets = config.targets, frozenset(config.targets)
-        self._verifiers.adopt(one for route in config.routes.values() for one in route.verifiers)
+        self.verifiers.adopt(one for route in config.routes.values() for one in route.verifiers)
 
     async def start(self) -> None:
         """Raises what the ledger raises."""
@@ -194,17 +189,12 @@ class OutcomeRecorder:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.read_waiting()
         self._learning.save()
-        await self._verifiers.close()
-
-    def read_later(self, request: Request, decision: Decision, attempts: Sequence[Attempt]) -> None:
-        """Its route did not choose by its text: what that foretells is worked out at the next tick, if few wait."""
-        if len(self._unread) < MOST_UNREAD and len(request.raw) <= LONGEST_UNREAD:
-            self._unread.append((request, decision, attempts))
+        await self.verifiers.close()
 
     async def read_waiting(self) -> None:
         """Reads them in a thread, beside the event loop; then their rows say what was read, and it is learned from."""
         async with self._reading:
-            waiting, self._unread = self._unread, []
+            waiting, self.unread = self.unread, []
             if not waiting:
                 return
             for decision, samples in await asyncio.to_thread(_read, waiting):
@@ -213,10 +203,6 @@ class OutcomeRecorder:
                     self._learned.reread(sample)
             with suppress(LedgerUnavailable):
                 await self._journal.committed()
-
-    def verify(self, route: Route, guard: ClassGuard) -> Verify | None:
-        """None: the route has no verifiers."""
-        return self._verifiers.of(route.verifiers, guard) if route.verifiers else None
 
     def settled(self, context: ServedContext, attempts: Sequence[Attempt], at_ms: int) -> None:
         """Writes the verdicts of answers that were looked at before they were given, and notes which model answered."""

@@ -393,6 +393,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, app: App) -> None:
         config = uvicorn.Config(
             app,
+            interface="asgi3",  # one that is no coroutine function itself
             http=ClientConnection,
             ws="none",
             lifespan="off",

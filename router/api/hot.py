@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from msgspec import Raw
@@ -24,7 +24,7 @@ from router.pipeline import Pipeline
 from router.types.clock import new_id, now_ms
 from router.types.decision import Served, Translation
 from router.types.price import usd_json
-from router.types.request import Endpoint, Request
+from router.types.request import Caller, Endpoint, Request
 
 _LARGE = 32_768
 """Bytes from which a body is decoded beside the event loop."""
@@ -111,20 +111,37 @@ class HotRoutes:
         self._observer = observer
         self._rest: asyncio.Future[asgi.App] | None = None
 
-    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+    def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> Awaitable[None]:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
-        if endpoint is None:
-            if meant := _TYPED.fullmatch(scope.get("path", "")):
-                scope.update(path=f"/v1{meant[2]}", deployment=meant[1])
-                endpoint = PATHS.get(scope["path"])
-            if endpoint is None:
-                await self._other(scope, receive, send)
-                return
+        if endpoint is None and (meant := _TYPED.fullmatch(scope.get("path", ""))):
+            scope.update(path=f"/v1{meant[2]}", deployment=meant[1])
+            endpoint = PATHS.get(scope["path"])
+        return self._other(scope, receive, send) if endpoint is None else self._visit(endpoint, scope, receive, send)
+
+    async def _visit(self, endpoint: Endpoint, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """One request to a model route: from its key and body to its answer, or to what went wrong."""
         visit = Visit(self._visits, scope)
         observed = None if self._observer is None else ObservedRequest(visit.id, endpoint, scope["headers"])
         try:
             try:
-                await self._answer(endpoint, scope, receive, visit, send, observed)
+                request, caller = await self._read(endpoint, visit.id, scope, receive)
+                if scope["path"] == COUNT:
+                    tokens = asgi.encode({"input_tokens": await self._pipeline.count(request, caller)})
+                    await asgi.send_json(200, tokens, [(b"x-request-id", visit.id.encode())], send)
+                    return
+                if observed is not None:
+                    observed.stream = request.stream
+                translation: Translation | None = None
+                if endpoint is Endpoint.MESSAGES:
+                    translation = MessagesStream(request)
+                elif endpoint is Endpoint.RESPONSES:
+                    translation = ResponsesEncoder(request.body, f"resp_{visit.id}")
+                served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit)
+                headers = answer_headers(request, served)
+                if served.events is None:
+                    await asgi.send_json(200, whole(request, served, translation), headers, send)
+                else:
+                    await _stream(served.events, [*_EVENTS, *headers], send)
             except Exception as error:
                 # Whatever goes wrong before the status is sent becomes an answer in the envelope of the endpoint.
                 refusal = error if isinstance(error, ClientError) else asgi.crash(error)
@@ -160,16 +177,11 @@ class HotRoutes:
             rest = await asyncio.shield(self._rest)
             await rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
 
-    async def _answer(
-        self,
-        endpoint: Endpoint,
-        scope: asgi.Scope,
-        receive: asgi.Receive,
-        visit: Visit,
-        send: asgi.Send,
-        observed: ObservedRequest | None,
-    ) -> None:
-        headers, request_id = scope["headers"], visit.id
+    async def _read(
+        self, endpoint: Endpoint, request_id: str, scope: asgi.Scope, receive: asgi.Receive
+    ) -> tuple[Request, Caller]:
+        """Steps 1 and 2."""
+        headers = scope["headers"]
         by_name = dict(headers)
         caller = await self._keyring.caller(by_name)
         if scope["method"] != "POST":
@@ -180,27 +192,8 @@ class HotRoutes:
             rest = body.lstrip().removeprefix(b"{").lstrip()
             body = b'{"model":%b%b%b' % (asgi.encode(deployment), b"" if rest.startswith(b"}") else b",", rest)
         if len(body) < _LARGE:
-            request = parse(endpoint, request_id, body, headers)
-        else:
-            request = await asyncio.to_thread(parse, endpoint, request_id, body, headers)
-        if observed is not None:
-            observed.stream = request.stream
-        if scope["path"] == COUNT:
-            tokens = await self._pipeline.count(request, caller)
-            await asgi.send_json(
-                200, asgi.encode({"input_tokens": tokens}), [(b"x-request-id", request_id.encode())], send
-            )
-            return
-        translation: Translation | None = None
-        if endpoint is Endpoint.MESSAGES:
-            translation = MessagesStream(request)
-        elif endpoint is Endpoint.RESPONSES:
-            translation = ResponsesEncoder(request.body, f"resp_{request_id}")
-        served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit)
-        if served.events is None:
-            await asgi.send_json(200, whole(request, served, translation), answer_headers(request, served), send)
-        else:
-            await _stream(served.events, [*_EVENTS, *answer_headers(request, served)], send)
+            return parse(endpoint, request_id, body, headers), caller
+        return await asyncio.to_thread(parse, endpoint, request_id, body, headers), caller
 
 
 def _identified(send: asgi.Send) -> asgi.Send:

@@ -216,22 +216,24 @@ _DOCUMENTED, _FORMAL = frozenset(_NAMES["documented"]), frozenset(_NAMES["formal
 _LISTS = ("content", "parts", "output")
 
 
-class ReadableContent:
+class ReadableContent(Struct):
     """`passages`; `documents`, whose text is base64; what is `unscannable`.
 
     `bare` is base64 that nothing tells from text: a provider may make tokens of it, as it is. `kinds` of content parts;
     `images`, and those of them at low detail; `seconds` of sound at most; size of `files`, None where one is linked.
     """
 
-    def __init__(self) -> None:
-        self.kinds = set[str]()
-        self.images = self.low_images = self.seconds = 0
-        self.files: int | None = 0
-        self.passages: list[Passage] = []
-        self.documents: list[Passage] = []
-        self.bare: list[str] = []
-        self.unscannable: set[Modality] = set()
-        self._left = MOST_DECODED
+    kinds: set[str] = set()
+    images: int = 0
+    low_images: int = 0
+    seconds: int = 0
+    files: int | None = 0
+    passages: list[Passage] = []
+    documents: list[Passage] = []
+    bare: list[str] = []
+    unscannable: set[Modality] = set()
+    left: int = MOST_DECODED
+    """Bytes of documents that may still be decoded."""
 
     def payload(self, path: Path, text: str, role: str, modality: Modality, least: int = 1) -> bool:
         """What may be base64 of at least so many characters: a document where that is a text. False: it is not."""
@@ -241,11 +243,11 @@ class ReadableContent:
             return False
         if len(media.payload) == len(text) and least == LEAST_BARE:
             self.bare.append(text)
-        read = document(media.payload) if len(media.payload) <= self._left else None
+        read = document(media.payload) if len(media.payload) <= self.left else None
         if read is None:
             self.unscannable.add(_KINDS.get(media.media_type.partition("/")[0], modality))
             return True
-        self._left -= len(media.payload)
+        self.left -= len(media.payload)
         self.documents.append(Passage(path, text, role))
         if "base64," in read:
             self.unscannable.add(Modality.FILE)

@@ -54,7 +54,7 @@ class Alerts:
         withheld: Callable[[bytes], Iterable[str]],
     ) -> None:
         self._store, self._claim, self._send, self._withheld = store, claim, send, withheld
-        self._watched: dict[str, Budget] = {}
+        self.watched: dict[str, Budget] = {}
         self._touched: dict[tuple[str, int], Account] = {}
         self._refused: dict[tuple[str, int], int] = {}
         """Pots and their windows → the limit that a request did not fit: used up, whatever is left of it."""
@@ -63,17 +63,16 @@ class Alerts:
 
     def adopt(self, budgets: Iterable[Budget]) -> None:
         """The policy's budgets; the next tick looks at all of their pots, as a gateway may have died before it did."""
-        self._watched = {budget.id: budget for budget in budgets if budget.alerts}
+        self.watched = {budget.id: budget for budget in budgets if budget.alerts}
         self._unseen = True
 
     def touch(self, account: Account) -> None:
-        """Something was charged to it."""
-        if account.budget in self._watched:
-            self._touched[account.id, account.window_start_ms] = account
+        """Something was charged to it, whose budget is among the `watched`."""
+        self._touched[account.id, account.window_start_ms] = account
 
     def refuse(self, account: Account) -> None:
         """A request did not fit what is left of it."""
-        if account.budget in self._watched:
+        if account.budget in self.watched:
             self._refused[account.id, account.window_start_ms] = account.limit
             self.touch(account)
 
@@ -87,7 +86,7 @@ class Alerts:
             accounts = list(touched.values())
             balances = await self._store.balances(accounts) if accounts else ()
             for account, balance in zip(accounts, balances, strict=True):
-                budget = self._watched.get(account.budget)
+                budget = self.watched.get(account.budget)
                 if budget is not None:
                     await self._compare(budget, account, balance.spent, now_ms)
         except StoreUnavailable:
@@ -96,7 +95,7 @@ class Alerts:
     async def _every(self, now_ms: int) -> list[Account]:
         """Every pot of a budget with alerts that has something in it."""
         pots = []
-        for budget in self._watched.values():
+        for budget in self.watched.values():
             span = budget.span(now_ms)
             values = await self._store.values(budget.id, span.since) if budget.divided else [""]
             pots += [budget.pot(value, now_ms) for value in values]

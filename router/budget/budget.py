@@ -375,6 +375,10 @@ class BudgetAccounts:
         self._accounts: dict[tuple[int, str], tuple[int, int, Account, Budget]] = {}
         """By identity of the budget, which stays alive here, and value: from when and until when it is this account."""
         self._of_keys: dict[tuple[str, Allowance], KeyLimit] = {}
+        self._common = all(row.unfiltered and row.scope == "all" for row in self.budgets)
+        """All requests are charged to the same accounts …"""
+        self._for_all = 0, 0, UNBOUND
+        """… which are these, from when until when."""
 
     def binding(self, charged: ChargedTo, named: frozenset[str]) -> list[Budget]:
         """The budgets that bind a request: those whose filters match it, those that it names, and its key's limit."""
@@ -457,8 +461,9 @@ class BudgetAccounts:
         """Everything that limits what a request may spend: budgets of the policy whose filters match it or that key
         and header name, the budgets split off for it, and what limits it by itself. Raises `ClientError`."""
         limits, free = request.limits, decision.thinking is None and not decision.caps
-        if free and not (self.budgets or children or caller.allowance):
-            return UNBOUND
+        common = free and self._common and not (children or caller.allowance)
+        if common and (not self.budgets or self._for_all[0] <= at_ms < self._for_all[1]):
+            return self._for_all[2]
         targets, tags = tuple([step.target.id for step in decision.plan.steps]), (*caller.tags, *limits.tags)
         charged = ChargedTo(request.id, decision.plan.route, caller, limits.session, tags, targets)
         names = self.named(request, caller) if caller.budget or limits.budget else frozenset[str]()
@@ -477,7 +482,11 @@ class BudgetAccounts:
             estimate, most = decision.plan.steps[0].estimate, request.max_output
             output = estimate.output_tokens if most is None else min(most, estimate.max_output) * request.choices
             accounts = [*rates(caller.name, caller.allowance, estimate.input_tokens + output, at_ms), *accounts]
-        return BudgetBound(accounts=tuple(accounts), caps=decision.caps, thinking=decision.thinking)
+        bound = BudgetBound(accounts=tuple(accounts), caps=decision.caps, thinking=decision.thinking)
+        if common:
+            spans = [self._accounts.get((id(budget), ""), (0, 0))[:2] for budget in self.budgets]
+            self._for_all = max(begins for begins, _ in spans), min(ends for _, ends in spans), bound
+        return bound
 
     def named(self, request: Request, caller: Caller) -> frozenset[str]:
         """The budgets of the policy that key and header name."""

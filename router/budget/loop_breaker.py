@@ -7,7 +7,9 @@ import msgspec
 from msgspec import structs
 
 from router.budget.loops import (
+    MONTH_MS,
     RETRIES,
+    SEASONED,
     AgentTurn,
     Chain,
     ChainRow,
@@ -20,8 +22,8 @@ from router.budget.loops import (
     SubjectRow,
     Tripped,
     answer_ends,
+    bits,
     ends,
-    heard,
     read,
     words,
 )
@@ -50,7 +52,7 @@ class Conversations:
     def __init__(self) -> None:
         self.chains = Latest[int | str, Chain](KEPT)
         self._first = Latest[int | str, None](KEPT_FIRST)
-        self._answers = Latest[int | str, int](KEPT_FIRST)
+        self.answers = Latest[int | str, int](KEPT_FIRST)
         self._strange = Latest[int | str, None](64)
         """Turns of which no conversation was found: examples, before each row of a batch."""
 
@@ -68,14 +70,10 @@ class Conversations:
         self.chains.put(turn.key, chain)
         return chain, False
 
-    def answered(self, turn: AgentTurn, answer: str) -> None:
-        for end in answer_ends(answer, turn.heard_words) or ():
-            self._answers.put(end, turn.key)
-
     def _quoted(self, turn: AgentTurn) -> Chain | None:
         """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
-        for end in (ends(turn.heard_words) or ()) if self._answers else ():
-            answered = self._answers.get(end, 0)
+        for end in (ends(turn.heard_words) or ()) if self.answers else ():
+            answered = self.answers.get(end, 0)
             chain = None if answered == turn.key else self._from(answered)
             if chain is not None and chain.newest in (0, answered):
                 return chain
@@ -121,26 +119,20 @@ class TurnPairs:
             subject.partner, subject.rounds = None, 0
             return None
         self._suspects.put(key, subject)
-        self._round(key, subject, keys)
-        other = keys.get(subject.partner[0]) if subject.partner else None
-        if other is None or 2 * subject.rounds < turns:
+        name, singles = subject.partner or (None, 0)
+        other = None if name is None else keys.get(name)
+        if name is None or other is None or other.singles != singles + 1:
+            other_key = next((name for name in reversed(self._suspects) if name != key and name in keys), None)
+            subject.partner = None if other_key is None else (str(other_key), keys[other_key].singles)
+            subject.rounds = 0
+            return None
+        subject.partner, subject.rounds = (name, other.singles), subject.rounds + 1
+        if 2 * subject.rounds < turns:
             return None
         if 2 * min(subject.row.stale, other.row.stale) < turns or not (_varies(subject) and _varies(other)):
             return None
         mine, theirs = subject.memory.words, other.memory.words
         return other if 2 * (mine & theirs).bit_count() >= min(mine.bit_count(), theirs.bit_count()) else None
-
-    def _round(self, key: str, subject: Subject, keys: Mapping[int | str, Subject]) -> None:
-        if subject.partner is not None:
-            name, singles = subject.partner
-            other = keys.get(name)
-            if other is not None and other.singles == singles + 1:
-                subject.partner = (name, other.singles)
-                subject.rounds += 1
-                return
-        subject.rounds = 0
-        other_key = next((name for name in reversed(self._suspects) if name != key and name in keys), None)
-        subject.partner = None if other_key is None else (str(other_key), keys[other_key].singles)
 
 
 def _varies(subject: Subject) -> bool:
@@ -213,7 +205,7 @@ class LoopBreaker:
             self._sessions.put(place, session)
         waited, repeats = not (session or key).open, (session or key).repeats
         asked = LoopRequest(caller, request.model, key, session, place, now_ms, not key.open, waited, repeats)
-        tripped = (resting(session.row, now_ms) if session else None) or resting(key.row, now_ms)
+        tripped = (resting(session.row, now_ms) if session else None) or (key.row.tripped and resting(key.row, now_ms))
         tripped = tripped or self._look(asked, request, caller, now_ms)
         if tripped is not None:
             return tripped
@@ -242,9 +234,16 @@ class LoopBreaker:
             if row.windows or row.tripped or asked.repeats.count:  # most sessions never get there
                 self._changed[f"session|{asked.place}"] = row
         if asked.turn is not None:
-            self._judge(asked, asked.turn, now_ms)
-            if answer:
-                self._talks.answered(asked.turn, answer)
+            chain, turn = asked.chain, asked.turn
+            if chain is not None and not asked.again:
+                chain.judge(turn, words(turn), asked.began_ms, now_ms)
+            if not turn.media:
+                self._judge_repeat(asked, turn, now_ms)
+            if asked.single and asked.quiet:
+                asked.key.hear(turn, bits(turn.heard_words, 0))
+                self._judge_pair(asked.key, asked.caller, now_ms)
+            for end in (answer_ends(answer, turn.heard_words) or ()) if answer else ():
+                self._talks.answers.put(end, turn.key)
 
     # Rows
 
@@ -334,9 +333,8 @@ class LoopBreaker:
         pair, looped = asked.key.pair, asked.key.looped
         if looped is not None and looped[1] == (request.model, turn.key, turn.size) and holds(looped[0], now_ms):
             return looped[0]
-        if pair is not None and asked.single and holds(pair, now_ms) and asked.key.memory.knows(heard(turn)):
-            return pair
-        return None
+        known = pair is not None and asked.single and asked.key.memory.knows(bits(turn.heard_words, 0))
+        return pair if known and holds(pair, now_ms) else None
 
     def _approaching(self, asked: LoopRequest) -> str:
         counts = {asked.repeats.kind: asked.repeats.count}
@@ -370,21 +368,21 @@ class LoopBreaker:
 
     def _charge(self, subject: Subject, scope: Scope, cost: int, now_ms: int) -> None:
         spike, row = self.loops.spike, subject.row
-        limit = None if spike is None else subject.spend(cost, spike, now_ms)
-        if spike is None or limit is None or row.tripped is not None:
+        if spike is None:
+            return
+        window = now_ms // spike.window_ms
+        if window != row.window:
+            faded = max(0, MONTH_MS - abs(window - row.window) * spike.window_ms)
+            row.peak = max(row.spending, row.peak * faded // MONTH_MS)
+            row.windows += row.spending > 0
+            row.window, row.spending = window, 0
+        row.spending += cost
+        limit = max(spike.floor, spike.factor * row.peak)
+        # Only where what is usual is known.
+        if row.windows < SEASONED or row.spending <= limit or row.tripped is not None:
             return
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
         row.tripped = self._trip(row, LoopKind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
-
-    def _judge(self, asked: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
-        chain = asked.chain
-        if chain is not None and not asked.again:
-            chain.judge(turn, words(turn), asked.began_ms, now_ms)
-        if not turn.media:
-            self._judge_repeat(asked, turn, now_ms)
-        if asked.single and asked.quiet:
-            asked.key.hear(turn, heard(turn))
-            self._judge_pair(asked.key, asked.caller, now_ms)
 
     def _judge_repeat(self, asked: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
         chain, session, repeats = asked.chain, asked.session, asked.repeats

@@ -128,13 +128,8 @@ class Words(Struct, frozen=True):
     """How many a tool counts where it says that something failed; endless where it counts none."""
 
 
-def heard(turn: AgentTurn) -> int:
-    """`Words.heard`, where nothing else is compared."""
-    return _bits(turn.heard_words, 0)
-
-
 def words(turn: AgentTurn) -> Words:
-    spoken = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
+    spoken = bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
     text, waits, failures, failed = _shortened(turn.heard), False, 0, False
     if turn.acts:
         text = turn.heard if len(turn.heard) <= STATE else text
@@ -144,9 +139,9 @@ def words(turn: AgentTurn) -> Words:
         waits = len(turn.heard) <= STATE and _WAITING.search(beside) is not None
         failed = _FAILED.search(beside) is not None or (failures > 0 and not waits)
     if failed:
-        return Words(spoken, _bits(_words(_IDS.sub("", text), b""), 0), 0, False, failures or inf)
+        return Words(spoken, bits(_words(_IDS.sub("", text), b""), 0), 0, False, failures or inf)
     numbers = map("{} {}".format, count(), filter(None, _NUMBERS.findall(text)))
-    return Words(spoken, heard(turn), _bits(numbers, 24, 36), waits and not failures, inf)
+    return Words(spoken, bits(turn.heard_words, 0), bits(numbers, 24, 36), waits and not failures, inf)
 
 
 def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
@@ -220,12 +215,13 @@ def _words(text: str, without: bytes) -> list[bytes]:
     return [text[place : place + 2].encode("utf-8", "replace") for place in places]
 
 
-def _bits(words: Iterable[bytes | str], *shifts: int) -> int:
-    bits = 0
+def bits(words: Iterable[bytes | str], *shifts: int) -> int:
+    """A set of words; of `heard_words` as in `Words.heard`, where nothing else is compared."""
+    places = 0
     for number in map(hash, words):
         for shift in shifts:
-            bits |= _BIT[(number >> shift) % PLACES]
-    return bits
+            places |= _BIT[(number >> shift) % PLACES]
+    return places
 
 
 # What the loop breaker watches for, as the policy declares it, and what it says when it trips.
@@ -440,7 +436,7 @@ class Chain:
         """A turn that was sent: does it bring anything new? When another process did, it is not known here."""
         paused = self.ended_ms is not None and began_ms - self.ended_ms >= PAUSE_MS
         self.ended_ms = ended_ms
-        shares = [self.memory.new(bits) / max(1, bits.bit_count()) for bits in (words.heard, words.said)]
+        shares = [self.memory.new(row) / max(1, row.bit_count()) for row in (words.heard, words.said)]
         news = max(*shares, float(turn.media))
         news = news if news * SHARE >= 1 else 0
         fewer, self.fewest = words.failures < self.fewest, min(words.failures, inf if news else self.fewest)
@@ -495,18 +491,6 @@ class Subject:
         self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
         if self.row.stale:
             self.wordings = (*self.wordings[1 - LOOKED_AT :], ends(turn.heard_words) or (words, words))
-
-    def spend(self, cost: int, spike: Spike, now_ms: int) -> int | None:
-        """The limit that this makes it exceed, if so: only where what is usual is known."""
-        row, window = self.row, now_ms // spike.window_ms
-        if window != row.window:
-            faded = max(0, MONTH_MS - abs(window - row.window) * spike.window_ms)
-            row.peak = max(row.spending, row.peak * faded // MONTH_MS)
-            row.windows += row.spending > 0
-            row.window, row.spending = window, 0
-        row.spending += cost
-        limit = max(spike.floor, spike.factor * row.peak)
-        return limit if row.windows >= SEASONED and row.spending > limit else None
 
 
 class LoopRequest(Struct):

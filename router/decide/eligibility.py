@@ -511,10 +511,6 @@ class ClassGuard:
         except Exception:  # whatever breaks a detector, nothing may leave because of it
             return frozenset(self._classes) - classes
 
-    def private(self, classes: frozenset[str]) -> bool:
-        """The provider must neither keep nor train on what has these classes."""
-        return self.demands(classes).private
-
     def _judge(self, target: Target, classes: frozenset[str], *, redacted: bool) -> str:
         """Every class binds. Told is what the most sensitive of them objects to, and who else does."""
         objections: dict[Objection, list[str]] = {}

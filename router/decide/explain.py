@@ -19,7 +19,7 @@ from router.types.decision import (
     Vote,
     Weighed,
 )
-from router.types.price import amounts_json, usd_about
+from router.types.price import usd_about, usd_json
 from router.types.request import Cause, Classification, Finding, Path
 from router.types.tables import table
 from router.types.target import Queue, Task
@@ -111,12 +111,15 @@ _SEEN = [name for name in StoredClassification.__struct_fields__ if name in Clas
 _PLANNED = [name for name in Explanation.__struct_fields__ if name in Plan.__struct_fields__]
 _seen, _planned, _sizes = attrgetter(*_SEEN), attrgetter(*_PLANNED), attrgetter(*ExplainedTarget.__struct_fields__[6:])
 """What is told as it stands."""
-_COST, _HOLD = attrgetter("estimate.cost"), attrgetter("estimate.hold")
 
 
 def explain(decision: Decision) -> Explanation:
-    plan, known = decision.plan, decision.classification
-    amounts = amounts_json([*map(_COST, plan.steps), *map(_HOLD, plan.steps)])
+    plan, known, considered = decision.plan, decision.classification, list[ExplainedTarget]()
+    for step in plan.steps:
+        target, estimate = step.target, step.estimate
+        named = target.id, target.model.id, estimate.effort or None, step.redacted
+        amounts = Raw(usd_json(estimate.cost)), Raw(usd_json(estimate.hold))
+        considered.append(ExplainedTarget(*named, *amounts, *_sizes(estimate)))
     seen = dict(zip(_SEEN, _seen(known), strict=True)) | {"classes": tuple(sorted(known.classes))}
     return Explanation(
         id=decision.id,
@@ -124,20 +127,7 @@ def explain(decision: Decision) -> Explanation:
         policy=decision.policy,
         classification=StoredClassification(**seen, traits=b"" if known.reading is None else known.reading.packed()),
         chosen=plan.steps[0].target.id if plan.steps else None,
-        considered=tuple(
-            [
-                ExplainedTarget(
-                    step.target.id,
-                    step.target.model.id,
-                    step.estimate.effort or None,
-                    step.redacted,
-                    Raw(cost),
-                    Raw(hold),
-                    *_sizes(step.estimate),
-                )
-                for step, cost, hold in zip(plan.steps, amounts, amounts[len(plan.steps) :], strict=False)
-            ]
-        ),
+        considered=tuple(considered),
         weighed=plan.weigh(),
         stakes=decision.stakes,
         read_late=known.read_late,

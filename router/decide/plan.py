@@ -6,7 +6,7 @@ from math import isfinite
 from router.decide.eligibility import Gate, Reason, must_redact, sift
 from router.decide.strategies import Ordering, Weighing
 from router.decide.weigh import DecisionInput, Takes, explore, moved_back, noted, overflow
-from router.types.decision import Candidate, Dropped, Estimate, FittedRequest, Forecast, Foretold, Plan
+from router.types.decision import Candidate, Dropped, Estimate, FittedRequest, Foretold, Plan
 from router.types.target import Target
 
 _BEHIND = ("queued", "degraded", "too_slow")
@@ -64,11 +64,15 @@ def weighed_plan(
     order = [at for at in ranked.order if fits[at] is not None] if any(fits) else list(ranked.order)
     del order[MOST_STEPS:]
     asked, sent_as = list(map(eligible.__getitem__, order)), list(map(fits.__getitem__, order)) if fits else ()
+    foretold: list[Foretold | None] = []
+    for at in order:  # what is shown of steps is what they were chosen by; None where that is no number
+        cost, output, thinking = float(expected.cost[at]), float(expected.output[at]), float(expected.thinking[at])
+        foretold.append((round(cost), round(output), round(thinking)) if isfinite(cost + output + thinking) else None)
     behind = [row.target for row in ranked.weigh() if row.why in _BEHIND] if gate.queues else ()
     return Plan(
         route=route,
         strategy=strategy.kind,
-        steps=_candidates(asked, gate, estimate(asked, forecast=_foretold(expected, order), fits=sent_as)),
+        steps=_candidates(asked, gate, estimate(asked, forecast=foretold, fits=sent_as)),
         dropped=dropped,
         weigh=ranked.weigh,
         queued=noted(gate.queues, behind) if gate.queues else (),
@@ -79,15 +83,6 @@ def weighed_plan(
         alike_own=round(expected.alike.get(asked[0].id, 0.0)),
         outcomes=round(expected.outcomes),
     )
-
-
-def _foretold(forecast: Forecast, order: Sequence[int]) -> list[Foretold | None]:
-    """What is shown of steps is what they were chosen by; None where that is no number."""
-    rows: list[Foretold | None] = []
-    for at in order:
-        cost, output, thinking = float(forecast.cost[at]), float(forecast.output[at]), float(forecast.thinking[at])
-        rows.append((round(cost), round(output), round(thinking)) if isfinite(cost + output + thinking) else None)
-    return rows
 
 
 def _candidates(targets: Sequence[Target], gate: Gate, estimates: Sequence[Estimate]) -> tuple[Candidate, ...]:

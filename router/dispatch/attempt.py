@@ -131,6 +131,8 @@ class AttemptRecord:
         self._billed = budget.learned.billed.get(step.target.id, 1.0)
         self._probable = PROBABLE * (1 + REPEATS) if call.body.keys() & _PROBABILITIES else 0
         """Bytes of log probabilities for each token."""
+        self._echoed = len(call.body.get("prompt", b"")) if bytes(call.body.get("echo", b"")) == b"true" else 0
+        """Bytes of the prompt, where a completion repeats it."""
         self._come = self._largest = 0.0
         """Bytes of output that came, and that came at once, at most."""
         self.received_bytes = self._sent = self._media = self._found = self._thought = self._waiting = 0
@@ -345,12 +347,6 @@ class AttemptRecord:
         """Others may have charged its hold while this process was paused."""
         return self._presence.lost_since(self._started_ms)
 
-    @property
-    def _echoed(self) -> int:
-        """Bytes of the prompt, where a completion repeats it."""
-        body = self.call.body
-        return len(body.get("prompt", b"")) if bytes(body.get("echo", b"")) == b"true" else 0
-
     def _written(self, body: dict[str, Raw], tokens: int) -> int:
         """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""
         name = "output" if self.call.endpoint is Endpoint.RESPONSES else "choices"
@@ -503,6 +499,9 @@ class AttemptRecord:
                 arrived = None if self._response is None else self._response.arrived_ms
                 whole = took if self.decoder is None else None if arrived is None else arrived - self._start
                 self._health.took(target.id, whole, self._first if self.decoder else None, output // self.call.n)
+        cost = Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
+        if usage is not None:
+            cost = charge(price, usage, at_ms=self._started_ms, took_ms=took, region=target.region)
         return Attempt(
             target=target,
             outcome=outcome,
@@ -511,7 +510,7 @@ class AttemptRecord:
             first_ms=self._first,
             status=self.status,
             usage=usage,
-            cost=self._cost(usage, took, price),
+            cost=cost,
             finish_reason=finish_reason,
             answered=answered,
             model_served=model_served,
@@ -572,7 +571,8 @@ class AttemptRecord:
                 units[name] = MOST_UNITS
         stated = usage.provider_cost
         if stated is not None:
-            own = self._cost(structs.replace(usage, units=units, provider_cost=None), took, price)
+            counted, region = structs.replace(usage, units=units, provider_cost=None), self.step.target.region
+            own = charge(price, counted, at_ms=self._started_ms, took_ms=took, region=region)
             # What nobody knows the price of may cost next to nothing, but not nothing.
             least = min(own.nano, 1) if own.source is CostSource.UNPRICED else own.nano / CHEAPER
             if not least <= stated <= DEARER * own.nano + BELIEVED_NANO:
@@ -581,12 +581,6 @@ class AttemptRecord:
         if len(violations) == len(usage.violations):
             return usage
         return structs.replace(usage, violations=tuple(violations), units=units, provider_cost=stated)
-
-    def _cost(self, usage: Usage | None, took: int, price: Price | None) -> Cost:
-        target = self.step.target
-        if usage is None:
-            return Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
-        return charge(price, usage, at_ms=self._started_ms, took_ms=took, region=target.region)
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)

@@ -4,7 +4,6 @@ a client's request."""
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from random import random
-from typing import NamedTuple
 
 from msgspec import Raw, Struct, structs
 
@@ -55,14 +54,6 @@ PAUSE_WITH_FALLBACK_S = 0.5
 _UNTAKEN = (ErrorKind.CONNECT, ErrorKind.SATURATED)
 
 
-class TargetView(NamedTuple):
-    """What one target sees of a request: the client's own, or the one with placeholders."""
-
-    request: Request
-    classes: frozenset[str]
-    redacted: Redacted | None = None
-
-
 class DispatchJob(Struct, frozen=True):
     """A plan, the request, and the hold that pays for it. The egress filter asks `gate` again for every attempt."""
 
@@ -78,14 +69,11 @@ class DispatchJob(Struct, frozen=True):
     check: Callable[[dict[str, Raw]], None] | None = None
     """Raises `UpstreamFailure` for a whole answer that can't be translated for the client."""
 
-    def view(self, step: Candidate) -> TargetView:
-        redacted = self.gate.redacted if step.redacted else None
-        if redacted is None:
-            return TargetView(self.request, self.gate.classification.classes)
-        return TargetView(redacted.request, redacted.classes, redacted)
-
-    def call(self, step: Candidate, fit: FittedRequest, view: TargetView) -> Call:
-        request, translated = view.request, self.translated(step)
+    def call(self, step: Candidate, fit: FittedRequest, redacted: Redacted | None = None) -> Call:
+        """`redacted`: what its target sees in place of the client's own."""
+        request = redacted.request if redacted else self.request
+        translated = request.endpoint is not Endpoint.CHAT and self.translated(step)
+        classes = redacted.classes if redacted else self.gate.classification.classes
         return Call(
             target=step.target,
             endpoint=Endpoint.CHAT if translated else request.endpoint,
@@ -99,7 +87,7 @@ class DispatchJob(Struct, frozen=True):
             effort=fit.effort,
             thinking_budget=fit.thinking_budget,
             languages=UNKNOWN if step.target.prompt is None else languages(request),
-            private=self.gate.guard.private(view.classes),
+            private=self.gate.guard.demands(classes).private,
         )
 
     def late(self, now: float) -> bool:
@@ -129,18 +117,18 @@ class Dispatcher(Struct, frozen=True):
     replicas: Replicas
 
 
-class AttemptLoop:
+class AttemptLoop(Struct):
     """One job on its way from target to target: `walk` → `try_target` (retries) → `_send_once`.
 
     Every attempt but the one that is given is appended to the hold's, also when one of these raises.
     """
 
-    def __init__(self, dispatcher: Dispatcher, job: DispatchJob) -> None:
-        self._to, self.job = dispatcher, job
-        self.over = False
-        """No other target may be asked."""
-        self._failure: Failure | None = None
-        self._denied: EgressDenied | None = None
+    to: Dispatcher
+    job: DispatchJob
+    over: bool = False
+    """No other target may be asked."""
+    failure: Failure | None = None
+    denied: EgressDenied | None = None
 
     async def walk(self, steps: Sequence[Candidate]) -> WholeAnswer | OpenStream | None:
         """The first answer of `steps`, in order; None where there is none to be had."""
@@ -152,12 +140,12 @@ class AttemptLoop:
 
     async def try_target(self, step: Candidate, options: AttemptOptions) -> WholeAnswer | OpenStream | None:
         """Asks one target, again where it helps. None: it gave no answer."""
-        replicas, retries, tried = self._to.replicas, 0, list[str]()
+        replicas, retries, tried = self.to.replicas, 0, list[str]()
         while True:
             try:
                 return await self._send_once(step, options, tried)
             except EgressDenied as denied:
-                self._denied = self._denied or denied
+                self.denied = self.denied or denied
                 return None
             except UpstreamFailure as error:
                 failure = error.failure
@@ -171,7 +159,7 @@ class AttemptLoop:
             retries += not untaken
             again = untaken or (TABLE[failure.kind].retry and retries <= step.target.retries)
             if not again or _too_long(pause, self.job, options):
-                self._failure = failure
+                self.failure = failure
                 self.over = not TABLE[failure.kind].fall_back or self.job.late(clock_ms())
                 return None
             if pause:
@@ -179,12 +167,12 @@ class AttemptLoop:
 
     def error(self) -> LowpassError:
         """Why there is no answer."""
-        if self._denied is not None and self._failure is None:
-            return self._denied
-        return UpstreamFailure(self._failure or Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask."))
+        if self.denied is not None and self.failure is None:
+            return self.denied
+        return UpstreamFailure(self.failure or Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask."))
 
     async def _send_once(self, step: Candidate, options: AttemptOptions, tried: list[str]) -> WholeAnswer | OpenStream:
-        job, budget, target, health = self.job, self.job.budget, step.target, self._to.health
+        job, budget, target, health = self.job, self.job.budget, step.target, self.to.health
         attempts, presence = budget.attempts, budget.presence
         if presence.gone:
             raise asyncio.CancelledError
@@ -193,10 +181,10 @@ class AttemptLoop:
             fit = await budget.extended_fit(step, fit)
         if fit is None:
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
-        view = job.view(step)
-        call = job.call(step, fit, view)
-        lease = ReplicaLease(self._to.replicas, target, view.request, tried)
-        restorer = None if view.redacted is None else Restorer(view.redacted.values)
+        redacted = job.gate.redacted if step.redacted else None
+        call = job.call(step, fit, redacted)
+        lease = ReplicaLease(self.to.replicas, target, redacted.request if redacted else job.request, tried)
+        restorer = Restorer(redacted.values) if redacted else None
         record = AttemptRecord(step, fit, call, budget, now_ms(), clock_ms, health, lease, restorer, options)
         if fit.metered:
             record.meter = Meter(budget, step, job.request, fit)
@@ -208,11 +196,11 @@ class AttemptLoop:
             raise UpstreamFailure(failure)
         presence.reads_on = target.reads_on(call.stream)
         try:
-            return await self._exchange(record, view)
+            return await self._exchange(record, redacted)
         except UpstreamFailure as error:
             failure = self._failed(record, error.failure)
             if error.late is not None:
-                budget.read_on(record.late(self._to.adapters[target.provider.wire], error.late))
+                budget.read_on(record.late(self.to.adapters[target.provider.wire], error.late))
             raise UpstreamFailure(failure) from None
         except BaseException as fault:
             if isinstance(fault, asyncio.CancelledError):
@@ -228,10 +216,10 @@ class AttemptLoop:
         failure = without_key(failure, target)
         budget.attempts.append(record.failed(failure))
         trips = rule.trips and not self.job.late(clock_ms())
-        alone = lease.broke() if trips else not self._to.replicas.spare(target)
+        alone = lease.broke() if trips else not self.to.replicas.spare(target)
         if failure.kind is ErrorKind.SATURATED:
-            self._to.replicas.full(target, lease.url)
-        self._to.health.failed(
+            self.to.replicas.full(target, lease.url)
+        self.to.health.failed(
             target.id,
             trips=trips and alone,
             refused=failure.status in _REFUSED,
@@ -241,17 +229,18 @@ class AttemptLoop:
         )
         return failure
 
-    async def _exchange(self, record: AttemptRecord, view: TargetView) -> WholeAnswer | OpenStream:
+    async def _exchange(self, record: AttemptRecord, redacted: Redacted | None) -> WholeAnswer | OpenStream:
         job, target = self.job, record.step.target
-        adapter = self._to.adapters[target.provider.wire]
+        adapter = self.to.adapters[target.provider.wire]
         sent = adapter.encode(record.call)
         record.thinking, record.dropped = sent.thinking, sent.dropped
-        redacted, region = view.redacted is not None, job.request.limits.region
-        outbound = OutboundRequest(job.gate.guard, target, sent, view.classes, redacted, region, record.lease.url)
+        classes = redacted.classes if redacted else job.gate.classification.classes
+        told = classes, redacted is not None, job.request.limits.region, record.lease.url
+        outbound = OutboundRequest(job.gate.guard, target, sent, *told)
         timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
         if job.budget.presence.reads_on:
             timeouts = structs.replace(timeouts, read_on=READ_ON_S * 1000)
-        response = await self._to.egress.send(outbound, timeouts, record.leaves)
+        response = await self.to.egress.send(outbound, timeouts, record.leaves)
         record.opened(response)
         try:
             answer = await self._receive(record, adapter, response)
@@ -279,7 +268,7 @@ class AttemptLoop:
         left = first = max(1, int(deadline - clock_ms()))
         if record.options.fallback and step in (steps := self.job.plan.steps[:-1]):
             planned = self.job.plan.steps[steps.index(step) :]
-            own, *others = [self._to.health.usual_ms(row.target.id, row.estimate.output_tokens) for row in planned]
+            own, *others = [self.to.health.usual_ms(row.target.id, row.estimate.output_tokens) for row in planned]
             unknown = left * UNKNOWN_SHARE if 0.0 in others else 0.0
             rest = int(left - LATE * sum(others) - unknown - LATENESS_MS)
             first = rest if 0 < LATE * own < rest else left
@@ -305,7 +294,7 @@ class AttemptLoop:
         record.arrived(whole=True)
         large = len(body) > LARGE
         reply = await asyncio.to_thread(adapter.decode, call, body) if large else adapter.decode(call, body)
-        self._to.health.succeeded(record.step.target.id)
+        self.to.health.succeeded(record.step.target.id)
         record.lease.worked()
         attempt = record.answered(reply)
         if record.restorer is not None:
@@ -322,7 +311,7 @@ class AttemptLoop:
                 record.arrived()
                 record.locate(decoder.region_served)
                 # It has answered, and whether the answer is whole is seen at its end.
-                self._to.health.abandoned(record.step.target.id)
+                self.to.health.abandoned(record.step.target.id)
                 record.lease.worked()
                 return OpenStream(record, response, decoder, first, record.step)
             if record.meter is not None:
@@ -343,7 +332,7 @@ class AttemptLoop:
         if not (decoder.finished or stopped):
             raise UpstreamFailure(CUT)
         opened.response.close(complete=decoder.complete)
-        self._to.health.succeeded(record.step.target.id)
+        self.to.health.succeeded(record.step.target.id)
         record.lease.worked()
         fold = AnswerCollector(record.call.endpoint)
         for events in (*parts, opened.closing(b"null")):

@@ -72,17 +72,20 @@ class EgressFilter:
         guard, body = outbound.guard, outbound.request.body
         arguments, large = (body, outbound.classes, outbound.request.fields), len(body) >= LARGE
         unseen = await beside(len(body), guard.unseen, *arguments) if large else guard.unseen(*arguments)
-        reason = self._refusal(outbound, unseen)
-        target, url = outbound.target, outbound.url or outbound.target.base_url
+        # What was found in the bytes themselves was not replaced, whatever was.
+        target, classes = outbound.target, outbound.classes | unseen
+        reason = guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
+        reason = reason or (narrowed(target, outbound.region) if outbound.region else "")
+        url = outbound.url or target.base_url
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):
             reason = "none of its replicas is at the address that was picked"
         if outbound.beside:
             reason, url = reason or ("" if target.local else "it is not local"), url.removesuffix("/v1")
         if reason:
             # Not the reason, which may quote the caller's own region.
-            _log.warning("stopped by the egress filter: %s for %s", sorted(outbound.classes | unseen), target.id)
+            _log.warning("stopped by the egress filter: %s for %s", sorted(classes), target.id)
             raise EgressDenied(target.id, reason)
-        leaves(outbound.classes | unseen if unseen else outbound.classes)
+        leaves(classes)
         return await self._transports[target.provider.wire].send(url, outbound.request, timeouts)
 
     async def post(self, url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
@@ -101,12 +104,6 @@ class EgressFilter:
         guard, now = self._guard, now_ms()
         classes = guard.unseen(text, _NOTHING, {})
         return frozenset(name for name in classes if guard.refusal(_HOOK, frozenset({name}), now, redacted=False))
-
-    def _refusal(self, outbound: OutboundRequest, unseen: frozenset[str]) -> str:
-        """`unseen` was found in the bytes themselves: whatever was replaced in them, that was not."""
-        target, classes = outbound.target, outbound.classes | unseen
-        refusal = outbound.guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
-        return refusal or (narrowed(target, outbound.region) if outbound.region else "")
 
 
 _HOOK = Target(

@@ -189,21 +189,8 @@ class BudgetHold:
     def bind(self, bound: BudgetBound) -> None:
         """Says what limits it, before it is opened."""
         self._bound = bound
-        self._accounts = tuple([account for account in bound.accounts if not account.size])
+        self._accounts, self._usd, self._thinking, self._partial = bound.spending
         self.bound = bool(self._accounts or bound.caps)
-        self._usd = self._thinking = self._partial = False
-        for account in (*self._accounts, *bound.caps):
-            self._usd = self._usd or (account.hard and account.unit is Unit.USD)
-            self._thinking = self._thinking or (account.hard and account.unit is Unit.THINKING)
-            self._partial = self._partial or bool(account.targets)
-
-    @property
-    def cost(self) -> int:
-        """nano-USD of the attempts so far."""
-        cost = 0
-        for attempt in self.attempts:
-            cost += attempt.cost.nano
-        return cost
 
     def ask(self, steps: Sequence[Candidate], *, exactly: bool = False) -> HoldRequest:
         """Enough for the first step, or at least for the cheapest, and no more than the caps allow. `exactly`: for the
@@ -241,7 +228,7 @@ class BudgetHold:
         if not self._bound.accounts:
             self.reservation = structs.replace(self.reservation, granted=ANY_AMOUNT.within(self._bound.caps))
             return None
-        granted = await self._reserve(ask, at_ms)
+        granted = await self._store.reserve(self._request.id, self._bound.accounts, ask, at_ms)
         if isinstance(granted, Refused):
             granted = await self._wait(granted, ask, steps, patience_ms)
         if isinstance(granted, Refused):
@@ -258,7 +245,7 @@ class BudgetHold:
         async def again() -> Reservation | Refused:
             known = [held_anew(step, self._request, self.learned, self._bound.thinking) for step in steps]
             fresh = self.ask(known, exactly=ask.shortest is not None)
-            outcome = await self._reserve(fresh, now_ms())
+            outcome = await self._store.reserve(self._request.id, self._bound.accounts, fresh, now_ms())
             return outcome if isinstance(outcome, Reservation) else _short(outcome, fresh)
 
         refused = _short(refused, ask)
@@ -269,7 +256,8 @@ class BudgetHold:
             outcome = await self._room.until_there_is(again, patience_ms)
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
             # There will be no room for the usual thinking: it is answered with less.
-            return await self._reserve(structs.replace(ask, least=_least(steps)), now_ms())
+            lower = structs.replace(ask, least=_least(steps))
+            return await self._store.reserve(self._request.id, self._bound.accounts, lower, now_ms())
         return outcome
 
     def fit(self, step: Candidate) -> FittedRequest | None:
@@ -443,9 +431,6 @@ class BudgetHold:
             if hold.unit is Unit.USD:
                 held = max(held or 0, hold.amount)
         return charges, overrun, held
-
-    def _reserve(self, ask: HoldRequest, at_ms: int) -> Awaitable[Reservation | Refused]:
-        return self._store.reserve(self._request.id, self._bound.accounts, ask, at_ms)
 
     async def _knowing_what_is_lent(self, refused: Refused) -> Refused:
         children = await self._store.children()

@@ -206,10 +206,13 @@ class Exchange:
             return
         status = self._parser.get_status_code()
         # Framed by rules that the request did not allow (RFC 9112 §6.1, §7.4), the answer may end elsewhere.
-        codings = [value.lower() for name, value in self._raw_headers if name.lower() == b"transfer-encoding"]
+        coding = b""
+        for name, value in self._raw_headers:
+            if name.lower() == b"transfer-encoding":
+                coding += b"," + value.lower()
         if status == 101:
             self.fail(_SWITCHED)
-        elif status < 100 or codings not in ([], [b"chunked"]):
+        elif status < 100 or coding not in (b"", b",chunked"):
             self.fail(_NOT_HTTP)
         elif status < 200:
             self._raw_headers.clear()

@@ -68,7 +68,7 @@ class SideCall(Struct, frozen=True):
             request_id=self.request_id,
             max_output=longest(self.questions),
             effort="none",
-            private=self.guard.private(self.classes),
+            private=self.guard.demands(self.classes).private,
         )
 
 

@@ -30,7 +30,7 @@ OUTPUT_TOKENS = " + ".join(("output_visible", *(f"COALESCE({name}, 0)" for name 
 _BEFORE, _AFTER = table("ledger/data/named.yaml")["columns"]
 _COLUMNS = (*_BEFORE, *BUCKETS, *_AFTER)
 INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
-_NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")
+_NO_USAGE: tuple[Value, ...] = (*(None for _ in BUCKETS), "", None, None, "")
 
 
 def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, ...]:
@@ -38,6 +38,12 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
     region_source = "asserted" if target.region else ""
     if attempt.region_verified:
         region_source = "verified" if attempt.region == target.region else "mismatch"
+    counted, verdicts = _NO_USAGE, attempt.verdicts
+    if usage is not None:
+        units, tier = _json(usage.units) if usage.units else "", usage.service_tier
+        sources = usage.source.value, usage.reasoning_source.value
+        counted = (*structs.astuple(usage)[: len(BUCKETS)], units, *sources, plain(tier) if tier else "")
+    scores = [verdict.score for verdict in verdicts if verdict.score is not None] if verdicts else ()
     return (
         request_id,
         number,
@@ -53,7 +59,7 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         attempt.started_ms,
         attempt.total_ms,
         attempt.first_ms,
-        *(_NO_USAGE if usage is None else _usage(usage)),
+        *counted,
         attempt.region or (usage.region_served if usage else "") or target.region,
         _json(usage.violations) if usage and usage.violations else "",
         cost.nano,
@@ -66,8 +72,8 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         region_source,
         attempt.role,
         int(attempt.passed_over),
-        min([verdict.score for verdict in attempt.verdicts if verdict.score is not None], default=None),
-        _json({verdict.verifier: verdict.score for verdict in attempt.verdicts}) if attempt.verdicts else "",
+        min(scores, default=None),
+        _json({verdict.verifier: verdict.score for verdict in verdicts}) if verdicts else "",
         cost.thinking,
         cost.saved,
     )
@@ -86,16 +92,6 @@ def usage_of(row: Mapping[str, str | int | None]) -> Usage:
     named = {name: msgspec.json.decode(str(text)) for name, text in written.items()}
     stated = {"source": row["usage_source"], "service_tier": row["service_tier"], "region_served": row["region"]}
     return msgspec.convert(counts | named | stated, Usage)
-
-
-def _usage(usage: Usage) -> tuple[str | int | None, ...]:
-    return (
-        *structs.astuple(usage)[: len(BUCKETS)],
-        _json(usage.units) if usage.units else "",
-        usage.source.value,
-        usage.reasoning_source.value,
-        plain(usage.service_tier) if usage.service_tier else "",
-    )
 
 
 @lru_cache(4096)
@@ -134,10 +130,18 @@ class RequestOutcome(Struct, frozen=True, kw_only=True):
 
 
 def insert_held(
-    journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int
+    journal: Journal,
+    request: Request,
+    caller: Caller,
+    decision: Decision,
+    held: Amount,
+    now_ms: int,
+    document: bytes,
 ) -> None:
-    """`held`: what the request is charged if its process dies, until a budget's store holds something for it."""
+    """`held`: what the request is charged if its process dies, until a budget's store holds something for it.
+    `document`: of the decision."""
     limits, known = request.limits, decision.classification
+    first = decision.plan.steps[0].target if decision.plan.steps else None
     tags = ",".join((*caller.tags, *limits.tags))
     journal.add(
         _SQL["birth"],
@@ -162,20 +166,18 @@ def insert_held(
             known.difficulty,
             known.app,
             known.template,
-            *_first(decision),
+            first.id if first else None,  # known even if the process dies before it settles the request
+            first.model.id if first else None,
         ),
     )
-
-
-def _first(decision: Decision) -> tuple[str | None, str | None]:
-    """Target and model that the plan begins with: known even if the process dies before it settles the request."""
-    target = decision.plan.steps[0].target if decision.plan.steps else None
-    return (None, None) if target is None else (target.id, target.model.id)
+    journal.add(_SQL["decision"], (decision.id, now_ms, decision.policy, document.decode()))
 
 
 def reroute(journal: Journal, decision: Decision, held: Amount, document: bytes) -> None:
     """A request that was born is sent to another route."""
-    journal.change(_SQL["reroute"], (decision.plan.route, held.usd, held.thinking, *_first(decision), decision.id))
+    first = decision.plan.steps[0].target if decision.plan.steps else None
+    names = first.id if first else None, first.model.id if first else None
+    journal.change(_SQL["reroute"], (decision.plan.route, held.usd, held.thinking, *names, decision.id))
     journal.change(_SQL["decided_anew"], (document.decode(), decision.id))
 
 
@@ -267,7 +269,7 @@ def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest
             reasons[IMPOSSIBLE_USAGE] = attempt.usage.violations[0]
         model, served, version = target.model, attempt.model_served or "", attempt.cost.price_version
         price = target.price(served) if version.startswith(SERVED) else None
-        if not target.knows(served):
+        if served != model.name and not target.knows(served):
             priced = version.partition(",")[0].removeprefix(SERVED) if price is not None else model.name
             reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served}, of unknown price: charged as {priced}"
         elif price is not None and not price.equals(model.price):

@@ -155,8 +155,9 @@ class Telemetry:
         self._counts["feedback"].update({("passed",): 0, ("failed",): 0})
         self.calls, self.first_bytes = Histogram("lowpass_attempt_seconds"), Histogram("lowpass_first_byte_seconds")
         self.overhead = Histogram("lowpass_overhead_seconds")
-        self._settled: list[tuple[str, int, Sequence[Attempt], int, int | None]] = []
-        """Arguments of `settled`, not counted yet."""
+        self.settled: list[tuple[str, int, Sequence[Attempt], int, int | None]] = []
+        """Not counted yet: route, status, attempts, overhead in us, and nano-USD that were held; None where no budget
+        in USD binds it."""
         self.spilled, self.passes = self._counts["spilled"], self._counts["passes"]
         self.outcomes = {"learned": 0, "not_learned": 0}
         self.ledger, self.in_flight, self.policy_errors = True, 0, 0
@@ -175,13 +176,9 @@ class Telemetry:
         self._counts["feedback"]["passed" if passed else "failed",] += 1
         self._counts["outcomes_contradictory"][()] += contrary > 0
 
-    def settled(self, route: str, status: int, attempts: Sequence[Attempt], overhead_us: int, held: int | None) -> None:
-        """`held`: nano-USD that were held for it; None where no budget in USD binds it."""
-        self._settled.append((route, status, attempts, overhead_us, held))
-
     def tally(self) -> None:
         """Counts what was settled since the last time: beside the requests, once a second."""
-        counts, settled, self._settled = self._counts, self._settled, []
+        counts, settled, self.settled = self._counts, self.settled, []
         for route, status, attempts, overhead_us, held in settled:
             counts["requests"][route, str(status)] += 1
             self.overhead.add((), overhead_us / 1_000_000)

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Container, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 from msgspec import Struct, structs
@@ -108,7 +109,7 @@ class Account(Struct, frozen=True, kw_only=True):
         return Hold(self.id, self.window_start_ms, self.unit, amount, self.targets)
 
 
-class BudgetBound(Struct, frozen=True, kw_only=True):
+class BudgetBound(Struct, frozen=True, kw_only=True, dict=True):
     """Everything that limits what one request may spend. Empty: nothing does."""
 
     accounts: tuple[Account, ...] = ()
@@ -118,8 +119,13 @@ class BudgetBound(Struct, frozen=True, kw_only=True):
     thinking: int | None = None
     """Tokens that it may think, over all its choices: the least of header, class and budgets."""
 
-    def binds(self, unit: Unit) -> bool:
-        return any(account.unit is unit and account.hard for account in (*self.accounts, *self.caps))
+    @cached_property
+    def spending(self) -> tuple[tuple[Account, ...], bool, bool, bool]:
+        """Accounts that limit what it spends, the others being rates; whether any, or a cap, limits money, whether any
+        limits thinking, and whether any is for some targets only."""
+        accounts = tuple([account for account in self.accounts if not account.size])
+        hard = {limit.unit for limit in (*accounts, *self.caps) if limit.hard}
+        return accounts, Unit.USD in hard, Unit.THINKING in hard, any([account.targets for account in accounts])
 
 
 UNBOUND = BudgetBound()

@@ -2,11 +2,10 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property
 from io import StringIO
 from typing import NamedTuple, Protocol
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from router.types.price import Cost, usd_json
 from router.types.request import UNKNOWN, Endpoint, Languages, Request, TokensRead
@@ -31,8 +30,8 @@ THOUGHT_BESIDE = "more reasoning than output"
 """Violations that make the larger reading doubtful: it is believed up to what was sent, and what was allowed."""
 
 
-class Usage(Struct, frozen=True, kw_only=True, dict=True):
-    """Tokens of one attempt in disjoint buckets; their sum is what the provider bills. Its totals are added up once.
+class Usage(Struct, frozen=True, kw_only=True):
+    """Tokens of one attempt in disjoint buckets; their sum is what the provider bills.
 
     `output_reasoning` is None when the provider does not split its output: then all output is in `output_visible`.
     """
@@ -66,26 +65,22 @@ class Usage(Struct, frozen=True, kw_only=True, dict=True):
     violations: tuple[str, ...] = ()
     """Invariants that the provider's report broke; the buckets then hold the larger reading."""
 
-    @cached_property
-    def cached(self) -> int:
-        """Input tokens read from a cache."""
-        return self.cache_read + self.cache_read_explicit + self.cache_read_audio
+    cached: int = 0
+    """Input tokens read from a cache; this and the rest are sums of the others, whatever is given for them."""
+    written: int = 0
+    """Input tokens written to a cache."""
+    input_total: int = 0
+    output_total: int = 0
 
-    @cached_property
-    def written(self) -> int:
-        """Input tokens written to a cache."""
-        return self.cache_write + self.cache_write_1h + self.cache_write_12h
-
-    @cached_property
-    def input_total(self) -> int:
-        read = self.cache_read + self.cache_read_explicit + self.cache_read_audio
+    def __post_init__(self) -> None:
+        cached = self.cache_read + self.cache_read_explicit + self.cache_read_audio
         written = self.cache_write + self.cache_write_1h + self.cache_write_12h
-        return self.input_uncached + read + written + self.input_audio + self.input_image + self.input_video
-
-    @cached_property
-    def output_total(self) -> int:
-        shown = self.output_audio + self.output_image + self.output_video
-        return self.output_visible + (self.output_reasoning or 0) + shown
+        media, shown = self.input_audio + self.input_image + self.input_video, self.output_audio + self.output_image
+        output = self.output_visible + (self.output_reasoning or 0) + shown + self.output_video
+        structs.force_setattr(self, "cached", cached)
+        structs.force_setattr(self, "written", written)
+        structs.force_setattr(self, "input_total", self.input_uncached + cached + written + media)
+        structs.force_setattr(self, "output_total", output)
 
 
 # Usage as the endpoint's clients read it, with the cost in USD. Unknown reasoning is null, never 0.

@@ -1,9 +1,10 @@
 """Money in integer nano-USD, and prices of models and engines."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
@@ -24,17 +25,11 @@ def usd_from_nano(nano: int) -> Decimal:
     return Decimal(nano).scaleb(-9)
 
 
-def amounts_json(nanos: Iterable[int]) -> list[bytes]:
-    """JSON numbers in USD, exact, without an exponent: 1 → b"0.000000001"."""
-    numbers = []
-    for nano in nanos:
-        digits = b"%d.%09d" % divmod(abs(nano), NANO_PER_USD)
-        numbers.append((b"-" if nano < 0 else b"") + digits.rstrip(b"0").rstrip(b"."))
-    return numbers
-
-
+@lru_cache(1_024)
 def usd_json(nano: int) -> bytes:
-    return amounts_json((nano,))[0]
+    """A JSON number in USD, exact, without an exponent: 1 → b"0.000000001"."""
+    digits = b"%d.%09d" % divmod(abs(nano), NANO_PER_USD)
+    return (b"-" if nano < 0 else b"") + digits.rstrip(b"0").rstrip(b".")
 
 
 def usd_text(nano: int) -> str:

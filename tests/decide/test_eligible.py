@@ -158,7 +158,7 @@ def test_the_most_sensitive_class_is_told_with_all_that_object_alike_and_what_is
     demands: list[dict[str, Any]] = [{}, {"local_only": True}, {"training": "never"}]
     demands += ({"retention_days_max": 9}, {"baa": True})
     guards = [guarding(pii=Requirements.model_validate(required), open=Requirements()) for required in demands]
-    assert [guard.private(frozenset({"pii", "open"})) for guard in guards] == [False, False, True, True, True]
+    assert [guard.demands(frozenset({"pii", "open"})).private for guard in guards] == [False, False, True, True, True]
 
 
 def test_no_class_at_all_is_every_class_and_another_target_of_the_same_name_is_judged_anew() -> None:

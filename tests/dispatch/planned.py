@@ -17,10 +17,10 @@ from router.decide.eligibility import Gate
 from router.dispatch import dispatch, tactics
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.meter import AnswerCollector
+from router.dispatch.side_calls import Verifiers
 from router.dispatch.stream import OpenStream, WholeAnswer
 from router.dispatch.tactics import NOTHING, answers
 from router.pipeline import Pipeline
-from router.recorder import OutcomeRecorder
 from router.testing import Stream
 from router.types.attempt import Verdict, VerifierRequest, Verify
 from router.types.decision import Decision, Tactic, Weighed
@@ -117,7 +117,7 @@ class Planned(Pipeline):
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:
         self.upstream.attempts = settlement.budget.attempts
-        return await super()._dispatch(job, settlement)
+        return await super()._dispatch(structs.replace(job, verify=self.case.verify), settlement)
 
 
 def policy(case: Case, url: str) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def run(home: Path, case: Case) -> Given:
     headers = {} if case.deadline_ms is None else {"x-lowpass-deadline-ms": f"{case.deadline_ms}"}
     with pytest.MonkeyPatch.context() as patch, Scripted(case.scripts) as upstream:
         patch.setattr(app, "Pipeline", Planned)
-        patch.setattr(OutcomeRecorder, "verify", lambda *_: case.verify)
+        patch.setattr(Verifiers, "of", lambda *_: case.verify)
         Planned.case, Planned.upstream = case, upstream
         with serving(home, policy(case, upstream.url)) as gateway:
             if case.passes_ms:

@@ -75,7 +75,7 @@ def pace(first_ms: int, total_ms: int, wait_ms: int, *, stream: bool) -> Pace:
     step = structs.replace(task.plan.steps[0], wait_ms=wait_ms)
     fit = task.budget.fit(step)
     assert fit is not None
-    call, lease = task.call(step, fit, task.view(step)), ReplicaLease(Replicas(), step.target, asked, [])
+    call, lease = task.call(step, fit), ReplicaLease(Replicas(), step.target, asked, [])
     record = AttemptRecord(step, fit, call, task.budget, 0, lambda: now, Health(lambda: 0.0), lease)
     now = first_ms
     record.arrived()

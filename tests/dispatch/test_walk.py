@@ -166,7 +166,7 @@ async def test_kept_connections_are_used_again_and_survive_being_closed(own: Htt
 async def sent(own: HttpTransport, place: Target, *, stream: bool = False) -> Exchange:
     task = job(place, asked=STREAM if stream else None)
     step = task.plan.steps[0]
-    request = OpenAICompatible().encode(task.call(step, FittedRequest(), task.view(step)))
+    request = OpenAICompatible().encode(task.call(step, FittedRequest()))
     return await own.send(place.base_url, request, place.timeouts)
 
 

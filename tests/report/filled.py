@@ -14,7 +14,7 @@ from router.decide.in_force import PolicyInForce, in_force
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import LearningFacts, say
 from router.ledger.rows import adopted
-from router.ledger.write import RequestOutcome, insert_held, record, settle
+from router.ledger.write import RequestOutcome, insert_held, settle
 from router.types.account import Amount, Journal
 from router.types.attempt import Attempt, CountSource, SourceScore, Usage
 from router.types.decision import Candidate, Decision, Dropped, Estimate, Plan, Weighed
@@ -160,8 +160,8 @@ def _write(journal: Journal, one: Happened, known: Mapping[str, Target]) -> None
     request = Request(
         id=one.id, endpoint=Endpoint.CHAT, model=one.route, body={}, prompt_bytes=400, stream=one.stream, limits=limits
     )
-    insert_held(journal, request, caller, decided, Amount(usd=one.held), one.at_ms)
-    record(journal, one.id, one.at_ms, decided.policy, msgspec.json.encode(explain(decided)))
+    document = msgspec.json.encode(explain(decided))
+    insert_held(journal, request, caller, decided, Amount(usd=one.held), one.at_ms, document)
     if one.ends == "recovered":
         journal.change(_WRITTEN_LATE, (one.id,))
     if one.ends == "settled" or one.tried:

@@ -377,7 +377,7 @@ def test_processes_are_added_up_and_what_a_dead_one_counted_stays() -> None:
     attempt = Attempt(target=house("local"), outcome="ok", started_ms=0, total_ms=400, first_ms=40, cost=cost)
     first, second = Telemetry(), Telemetry()
     for process in (first, first, second, second, second):
-        process.settled("auto", 200, [attempt], 700, 5_000)
+        process.settled.append(("auto", 200, [attempt], 700, 5_000))
     second.ledger = False
     both = families(page(together([first.values(), counters(second.values())])))
     assert value(both, "lowpass_attempt_seconds_bucket", target="local", le="0.25") == 0
