@@ -21,6 +21,11 @@ CHARACTERS_PER_TOKEN = 4
 LONG_SYSTEM = 3_000
 """Tokens of a system prompt that is given by its domain."""
 
+UPON = ("translation", "summary", "extraction", "classification", "creative", "code")
+"""Tasks that are done with a text; those behind the fourth only with one in quotes, as far as a colon tells."""
+LONGEST_TASK, LEAST_TEXT = 240, 20
+"""Characters of an instruction that stands by itself, and of a text."""
+
 
 class _Loader(yaml.CSafeLoader):
     """In which on, off, yes and no are words, as in YAML 1.2."""
@@ -136,6 +141,37 @@ def framed(anchors: Sequence[Anchor]) -> list[tuple[int, Anchor]]:
         body = anchor.body | {"messages": [*before[:first], last | {"content": text}]}
         copies.append((at, anchor._replace(body=body)))
     return copies
+
+
+def instructed(anchors: Sequence[Anchor]) -> list[tuple[int, Anchor]]:
+    """Those that say first what is to be done with a text, by their place, once more as applications send them: what is
+    to be done is the system prompt, and the user's message is the bare text."""
+    copies = list[tuple[int, Anchor]]()
+    for at, anchor in enumerate(anchors):
+        last = anchor.body["messages"][-1]
+        if len(anchor.body["messages"]) > 1 or anchor.shape not in ("plain", "paste"):
+            continue
+        task, text = _apart(anchor, last["content"])
+        if task and text:
+            messages = [{"role": "system", "content": task}, last | {"content": text}]
+            copies.append((at, anchor._replace(shape="system", body=anchor.body | {"messages": messages})))
+    return copies
+
+
+def _apart(anchor: Anchor, content: str) -> tuple[str, str]:
+    """What is to be done, and the text that it is done with; "" where the two can't be told apart."""
+    if anchor.shape == "paste":
+        return anchor.user, content.removeprefix(anchor.user).removesuffix(anchor.user).strip()
+    if anchor.task not in UPON:
+        return "", ""
+    parts = (content.partition(mark) for mark in ("\n", "：", ": "))
+    task, _, text = next((part for part in parts if part[1]), ("", "", ""))
+    text = text.strip()
+    quoted = text[:1] + text[-1:] in ('""', "''", "“”", "«»", "„“", "「」")
+    # What follows a colon is part of the instruction where something is to be made up, unless it is quoted.
+    if not 8 <= len(task) <= LONGEST_TASK or len(text) < LEAST_TEXT or not (quoted or anchor.task in UPON[:4]):
+        return "", ""
+    return task.strip(), text[1:-1].strip() if quoted else text
 
 
 def _several(tools: Sequence[list[Any]], chance: Random) -> list[Any]:
