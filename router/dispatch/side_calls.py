@@ -19,8 +19,7 @@ from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.hold import ReplicaLease
 from router.dispatch.meter import answer_text
 from router.errors import ClientError, UpstreamFailure
-from router.estimate import encodings
-from router.estimate.tokens import media_tokens
+from router.estimate.tokens import COUNTING, count_prompt, encoding, media_tokens
 from router.outcomes.checks import HttpVerifier, Verifier
 from router.outcomes.verify import (
     CheckResult,
@@ -274,11 +273,9 @@ async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str,
     redacted = gate.redacted if gate.redacted is not None and must_redact(target, gate) else None
     original, classes = gate.request, gate.classification.classes
     request, classes = (original, classes) if redacted is None else (redacted.request, redacted.classes)
-    if name := encodings.encoding(target):
+    if name := encoding(target):
         media = media_tokens(target, request), media_tokens(target, request, usual=True)
-        return await asyncio.get_running_loop().run_in_executor(
-            encodings.THREAD, encodings.count, name, request, *media
-        )
+        return await asyncio.get_running_loop().run_in_executor(COUNTING, count_prompt, name, request, *media)
     unread = request.images or request.audio_seconds or request.file_bytes
     if unread or request.prompts > 1 or not (asks and target.local and target.provider.quirks.tokenize):
         return None

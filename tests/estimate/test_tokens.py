@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.api.parse import parse
-from router.estimate import encodings
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
-from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, TEMPLATE_TOKENS
+from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, TEMPLATE_TOKENS, count_prompt, count_text
 from router.types.request import Classification, Endpoint, Request
 from router.types.target import Prompt, Target, Task, Wire
 from tests.decide.values import REMOTE, estimate, target
@@ -65,8 +64,8 @@ def bound(asked: Request, wire: Wire = Wire.OPENAI_COMPATIBLE, context: int = 10
 @given(st.text() | st.text("aB's \n\t,.12_的。é"), st.integers(0, 9))
 def test_no_text_has_more_tokens_than_its_bound_and_pieces_have_as_many_as_the_whole(text: str, piece: int) -> None:
     for name, whole in itertools.product(("o200k_base", "cl100k_base"), (text, *NASTY.values())):
-        exact = encodings.tokens(name, whole)
-        assert encodings.tokens(name, whole, piece) == exact, whole
+        exact = count_text(name, whole)
+        assert count_text(name, whole, piece) == exact, whole
         assert exact <= bound(chat(whole)) - TEMPLATE_TOKENS, whole
 
 
@@ -75,10 +74,10 @@ def test_messages_are_counted_as_openai_s_api_has_counted_them() -> None:
     names = ("role", "content", "name")
     asked = asking(Endpoint.CHAT, messages=[dict(zip(names, row, strict=False)) for row in published["messages"]])
     for name, exact in published["tokens"].items():
-        assert encodings.count(name, asked, 0) == (exact, exact, exact)
+        assert count_prompt(name, asked, 0) == (exact, exact, exact)
     for said, exact in (("Hello there", 2), (["Hello there"], 2), ([1, 2, 3], 3), ([[1, 2]], 2)):
-        assert encodings.count("o200k_base", asking(Endpoint.COMPLETIONS, prompt=said), 0) == (exact,) * 3
-    assert encodings.count("o200k_base", asking(Endpoint.COMPLETIONS, prompt=["a", "b"]), 0) is None
+        assert count_prompt("o200k_base", asking(Endpoint.COMPLETIONS, prompt=said), 0) == (exact,) * 3
+    assert count_prompt("o200k_base", asking(Endpoint.COMPLETIONS, prompt=["a", "b"]), 0) is None
 
 
 def test_tools_and_the_schema_of_the_answer_are_counted_and_marks_for_a_cache_seen_wherever_they_stand() -> None:

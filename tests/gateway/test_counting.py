@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from router.estimate.encodings import tokens
+from router.estimate.tokens import count_text
 from router.testing.upstream import Behaviour, Page, Upstream
 from router.testing.upstream.server import Recorded
 from tests.gateway.conftest import gateway, postgres, served
@@ -50,12 +50,12 @@ def counted(gateway: Gateway, model: str, content: object = TEXT, **more: Any) -
 
 def test_the_count_is_the_encoding_s_own_and_three_for_each_message_and_for_the_reply(gateway: Gateway) -> None:
     for model, encoding in (("gpt-4o", "o200k_base"), ("gpt-4", "cl100k_base")):
-        message = 3 + 1 + tokens(encoding, TEXT)
+        message = 3 + 1 + count_text(encoding, TEXT)
         assert counted(gateway, model) == message + 3
         assert counted(gateway, model, [{"type": "text", "text": TEXT}], system=TEXT) == 2 * message + 3
         schema = {"type": "object", "properties": {"city": {"type": "string"}}}
         tool = {"name": "weather", "description": TEXT, "input_schema": schema}
-        assert counted(gateway, model, tools=[tool]) > message + tokens(encoding, TEXT)
+        assert counted(gateway, model, tools=[tool]) > message + count_text(encoding, TEXT)
     # What no encoding is known of is estimated, and learns nothing of this.
     assert counted(gateway, "gpt-99") not in (counted(gateway, "gpt-4o"), counted(gateway, "gpt-4"))
 
@@ -86,6 +86,6 @@ def test_a_prompt_near_the_context_is_counted_before_it_is_sent_or_refused(
 
 def test_no_more_is_held_for_a_prompt_than_it_costs_where_a_bound_does_not_fit_a_budget(gateway: Gateway) -> None:
     reply = gateway.chat("poor", "x" * 8_000, max_tokens=100)
-    assert tokens("o200k_base", "x" * 8_000) == 1_000
+    assert count_text("o200k_base", "x" * 8_000) == 1_000
     assert reply.status == 200
     assert gateway.settled(reply.id)["held"] < 1_000 * 1_000 + 100 * 1_000 + 100 * 2_000
