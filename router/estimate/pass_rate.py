@@ -46,7 +46,7 @@ from router.types.request import (
     instructed,
     tenant_of,
 )
-from router.types.target import Benchmark, Target, Task
+from router.types.target import Benchmark, Target, Task, Thinking
 
 # Card → ability: what a target that was never seen can do, from the facts that are known of it.
 
@@ -87,26 +87,27 @@ class Card(NamedTuple):
     rate: int | None = None
     """List price of a million output tokens, in nano-USD."""
     context: int | None = None
-    scored: int = 0
-    """Tokens of thinking that its scores are with: what can do without has those without."""
+    scored: float = 0.0
+    """`depth` of thinking that its scores are with: what can do without has those without."""
 
 
 def card(target: Target) -> Card:
     model, price = target.model, target.model.price
     rate = price.output if price is not None and price != WORST_CASE and not target.local else None
-    scored = 0 if (known := model.scored or model.thinking).can_stop else known.typical()
+    scored = 0.0 if (known := model.scored or model.thinking).can_stop else depth(known)
     return Card(model.scores, model.active_b, model.parameters_b, rate, model.context, scored)
 
 
-def depth(tokens: float) -> float:
-    """Of so much thinking: what it adds to logits is about proportional to that."""
-    return log2(1 + tokens / 1_000)
+@cache
+def depth(known: Thinking, effort: str = "") -> float:
+    """Of thinking at that effort: what it adds to logits is about proportional to that."""
+    return log2(1 + known.typical(effort) / 1_000)
 
 
 def deeper(target: Target, effort: str) -> float:
     """By how much more than by itself a target thinks at this effort, in steps of `depth`."""
     known, own = target.model.thinking, target.effort or ""
-    return depth(known.typical(effort)) - depth(known.typical(own)) if effort and target.pass_rate is None else 0.0
+    return depth(known, effort) - depth(known, own) if effort and target.pass_rate is None else 0.0
 
 
 def facts(card: Card, helped: Vector) -> Vector:
@@ -114,7 +115,7 @@ def facts(card: Card, helped: Vector) -> Vector:
     row = [logit(card.scores.get(name)) for name in BENCHMARKS]
     price, active = card.rate and card.rate / NANO_PER_USD, card.active_b or card.parameters_b
     row += [log(size) if size else np.nan for size in (active, card.parameters_b, price, card.context)]
-    return np.array(row, dtype=np.float64) - depth(card.scored) * helped[ABILITIES:-1]
+    return np.array(row, dtype=np.float64) - card.scored * helped[ABILITIES:-1]
 
 
 def condition(mean: Vector, covariance: Vector, known: Vector) -> CardAbility:
@@ -237,7 +238,7 @@ class PassRateModel:
         covariances = np.array([each.covariance for each in known]).reshape(-1, ABILITIES, ABILITIES)
         stated = [at for at, target in enumerate(targets) if target.pass_rate is not None]
         covariances[stated] = 0.0
-        depths = np.array([depth(target.model.thinking.typical(target.effort or "")) for target in targets])
+        depths = np.array([depth(target.model.thinking, target.effort or "") for target in targets])
         tasks, others = cards.helped[:ABILITIES], cards.helped[-1]
         overall, variance = means @ _MEAN + depths * others, covariances @ _MEAN @ _MEAN
         apart = means + np.multiply.outer(depths, tasks) - overall[:, None]

@@ -1,6 +1,6 @@
 """How likely each target is right: by request and card first, then by what was observed of it."""
 
-from math import log
+from math import log, log2
 from pathlib import Path
 from typing import Any
 
@@ -386,7 +386,7 @@ def test_larger_dearer_and_better_scored_models_can_do_more() -> None:
         ({"rate": 300_000_000}, {"rate": 15_000_000_000}),
         ({"scores": {Benchmark.MMLU_PRO: 0.3}}, {"scores": {Benchmark.MMLU_PRO: 0.8}}),
         ({"scores": {Benchmark.SIMPLEQA: 0.1}}, {"scores": {Benchmark.SIMPLEQA: 0.6}}),
-        ({"scores": {Benchmark.MMLU_PRO: 0.8}, "scored": 8_192}, {"scores": {Benchmark.MMLU_PRO: 0.8}}),
+        ({"scores": {Benchmark.MMLU_PRO: 0.8}, "scored": 3.2}, {"scores": {Benchmark.MMLU_PRO: 0.8}}),
     ):
         assert expected(**weaker).mean.mean() < expected(**stronger).mean.mean()
 
@@ -409,7 +409,7 @@ def test_each_fact_makes_it_surer_and_without_facts_the_mean_is_expected() -> No
 
 def test_scores_are_without_the_thinking_that_can_be_left_and_a_price_that_is_no_price_says_nothing() -> None:
     always = structs.replace(THINKS, levels=("low", "high"), tokens=(1_024, 24_576))
-    assert [card(target(thinking=known)).scored for known in (always, THINKS, Thinking())] == [24_576, 0, 0]
+    assert [card(target(thinking=known)).scored for known in (always, THINKS, Thinking())] == [log2(25.576), 0, 0]
     targets = (target(), target(provider=LOCAL), target(price=None), target(price=WORST_CASE))
     assert [card(place).rate for place in targets] == [PRICE.output, None, None, None]
 
