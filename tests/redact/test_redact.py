@@ -20,38 +20,8 @@ MAIL = "jane.roe@example.org"
 KINDS = {MAIL: "identifiers.email"}
 CARD = "4111111111111111"
 KEY_VALUE = "AKIA" + "Q3MP7LEKZ5XYW2LN"
-SCHEMA = {"type": "object", "properties": {MAIL: {"type": "string", "description": f"of {MAIL}", "enum": [MAIL]}}}
-TOOL = {"type": "function", "function": {"name": "send", "description": f"To {MAIL}", "parameters": SCHEMA}}
 HI, CONTENT = user("Hi"), ("messages", 0, "content")
-ITEMS = [
-    user(f"{MAIL} says"),
-    {"type": "function_call", "call_id": "c", "name": "f", "arguments": json.dumps({"a": f"\n{MAIL}"})},
-    {"type": "function_call_output", "call_id": "c", "output": json.dumps({"b": MAIL})},
-]
-PLACES: dict[str, Request] = {
-    "system": chat({"role": "system", "content": f"You help {MAIL}."}, HI),
-    "content": chat(user(f"I am {MAIL}, twice {MAIL}.")),
-    "part": chat(user([{"type": "text", "text": f"Mail: {MAIL}"}])),
-    "file name": chat(user([{"type": "file", "file": {"filename": f"{MAIL}.txt", "file_data": "data:text/plain,x"}}])),
-    "image link": chat(user([{"type": "image_url", "image_url": {"url": f"https://x.y/{MAIL}.png"}}])),
-    "name": chat({"role": "user", "name": MAIL, "content": "Hi"}),
-    "refusal": chat(HI, {"role": "assistant", "refusal": f"Not {MAIL}"}, HI),
-    "arguments": chat(HI, calling(json.dumps({"to": MAIL}))),
-    "tool result": chat(HI, {"role": "tool", "tool_call_id": "c", "content": json.dumps([{"a": MAIL}])}),
-    "call id": chat(HI, {"role": "tool", "tool_call_id": MAIL, "content": "x"}),
-    "unknown field": chat({"role": "assistant", "content": "x", "reasoning_content": f"It is {MAIL}"}, HI),
-    "tool": chat(HI, tools=[TOOL]),
-    "schema": chat(HI, response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}),
-    "metadata": chat(HI, metadata={"who": MAIL, MAIL: "x"}),
-    "field": chat(HI, note=f"for {MAIL}", notes=[[MAIL]]),
-    "prompt": asked(Endpoint.COMPLETIONS, prompt=f"{MAIL} says"),
-    "prompts": asked(Endpoint.COMPLETIONS, prompt=["a", f"{MAIL} says"], suffix=MAIL),
-    "embedding": asked(Endpoint.EMBEDDINGS, input=MAIL),
-    "embeddings": asked(Endpoint.EMBEDDINGS, input=["a", MAIL], user=MAIL),
-    "responses": asked(Endpoint.RESPONSES, input=f"{MAIL} says", instructions=f"Help {MAIL}"),
-    "items": asked(Endpoint.RESPONSES, input=ITEMS),
-    "native": asked(Endpoint.RESPONSES, input=f"{MAIL} says", tools=[{"type": "web_search"}]),
-}
+PLACES = {name: asked(Endpoint(endpoint), **body) for name, (endpoint, body) in data(__file__, "places.yaml").items()}
 
 
 @each_row("request_", PLACES.values(), ids=list(PLACES))
