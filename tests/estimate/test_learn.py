@@ -407,20 +407,17 @@ def test_a_conversation_leaves_a_warm_target_once_that_pays_over_the_turns_that_
     dear = structs.replace(KEPT, input=4 * KEPT.input, cache_read=4 * KEPT.input // 10, cache_write=5 * KEPT.input)
     places = target("t", context=200_000, price=dear), structs.replace(LONG, id="cheap")
     forecaster, asked = Forecaster(places, TargetStats(), PassRateModel(places)), request(prompt_bytes=80_000)
+    template = structs.replace(TURN, shared=0.9)
+    other = structs.replace(template, conversation=8)
     for prefix, known, chosen in (
         (TURN, told(), 0),
         (TURN, told(times=9), 1),
-        (structs.replace(TURN, conversation=8, shared=0.9), told(prefix=structs.replace(TURN, shared=0.9), times=9), 1),
-        (structs.replace(TURN, conversation=8, template=""), told(times=9), 1),
+        (other, told(prefix=template, times=9), 1),
     ):
         forecast = forecaster.forecast(places, asked, SEEN, 0, None, known.expected(prefix, 20_000, 2_000))
-        objective = Objective(failure_nano=1)
-        given = DecisionInput(targets=places, forecast=forecast, classification=SEEN, stakes=objective, draw=0.5)
-        assert expected_loss(given, np.zeros(2, np.intp), 0.0).best == chosen, (
-            prefix,
-            forecast.cost,
-            forecast.for_later,
-        )
+        stakes = Objective(failure_nano=1)
+        given = DecisionInput(targets=places, forecast=forecast, classification=SEEN, stakes=stakes, draw=0.5)
+        assert expected_loss(given, np.zeros(2, np.intp), 0.0).best == chosen, forecast.for_later
 
 
 @given(st.floats(0, 1e6), st.integers(1, 400_000))
