@@ -10,7 +10,8 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
-from local_serving.spec import Architecture, Attention, EngineError, Vllm
+from local_serving import EngineError
+from local_serving.spec import Architecture, Attention, Vllm
 
 # A model's `config.json`, as Hugging Face has it, → its architecture: parameters are counted tensor by tensor.
 #

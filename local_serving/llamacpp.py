@@ -1,9 +1,10 @@
 """The child process around llama.cpp's own HTTP server: `python -m local_serving.llamacpp SPEC PORT`.
 
 A process of its own, because an abort in C++ would take the gateway along. It lives until its standard input ends, so
-that it never outlives a parent that was killed. SPEC is JSON.
+that it never outlives a parent that was killed. SPEC is JSON, read as it is: what checks specs takes time and memory.
 """
 
+import json
 import os
 import signal
 import socket
@@ -16,11 +17,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
-from typing import IO, Any
+from types import SimpleNamespace
+from typing import IO, TYPE_CHECKING, Any
 
-import msgspec
+from local_serving import EngineError
 
-from local_serving.spec import EngineError, Llamacpp, Parts
+if TYPE_CHECKING:
+    from local_serving.spec import Llamacpp, Parts
 
 HOST = "127.0.0.1"
 LISTENING = "listening on"
@@ -39,7 +42,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     Thread(target=_die_with_parent, daemon=True).start()
     try:
-        server = _serve(msgspec.json.decode(sys.argv[1], type=Llamacpp), int(sys.argv[2]))
+        server = _serve(json.loads(sys.argv[1], object_hook=lambda part: SimpleNamespace(**part)), int(sys.argv[2]))
     except EngineError as error:
         sys.exit(str(error))
     sys.stdout.write(f"{LISTENING} {server.listening_address}\n")
@@ -53,7 +56,7 @@ def _die_with_parent() -> None:
     os._exit(0)
 
 
-def _serve(spec: Llamacpp, port: int) -> Any:
+def _serve(spec: "Llamacpp", port: int) -> Any:
     """llama.cpp's server, listening; it serves from threads of its own for as long as the object lives."""
     path = model_path(spec)
     if reason := taken(port):
@@ -71,7 +74,7 @@ def _serve(spec: Llamacpp, port: int) -> Any:
             raise EngineError(f"llama.cpp can't serve {path}: {_first_complaint(output)}") from error
 
 
-def model_path(spec: Llamacpp) -> Path:
+def model_path(spec: "Llamacpp") -> Path:
     """The model's file. Its package is located, not imported: it would import an engine that we replace."""
     if spec.parts is not None:
         return _joined(spec.file, spec.parts)
@@ -89,7 +92,7 @@ def model_path(spec: Llamacpp) -> Path:
     return path
 
 
-def _joined(file: str, parts: Parts) -> Path:
+def _joined(file: str, parts: "Parts") -> Path:
     """The whole file. Its name begins with its digest, and it has that name only once it is whole.
 
     Raises `EngineError`.
@@ -148,7 +151,7 @@ def taken(port: int) -> str:
     return ""
 
 
-def _parameters(xllamacpp: Any, spec: Llamacpp, path: Path, port: int) -> Any:
+def _parameters(xllamacpp: Any, spec: "Llamacpp", path: Path, port: int) -> Any:
     # One less than the cores that this process may use.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads, parameters = spec.threads or min(max(cores - 1, 1), _MOST_THREADS), xllamacpp.CommonParams()

@@ -9,13 +9,14 @@ from math import ceil
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import msgspec
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from msgspec import Struct, structs
+from msgspec import Struct
 
+from local_serving import EngineError
 from local_serving.recipe import ENGINE_DRAIN_S, arguments, environment, names
-from local_serving.spec import EngineError, EngineSpec, External, Llamacpp, Vllm, gpus
+from local_serving.spec import EngineSpec, External, Llamacpp, Vllm, gpus
+from router.types.target import BilledHours
 
 # Manifests and specs as YAML that comes out the same each time.
 
@@ -38,8 +39,7 @@ def written(spec: EngineSpec) -> str:
 
 def stated(spec: EngineSpec) -> dict[str, Any]:
     """What its file would say: what is as it is by default is left out."""
-    fields = _stated(spec)
-    return {"name": fields.pop("name"), "engine": str(spec.__struct_config__.tag), **fields}
+    return {"name": spec.name, "engine": spec.engine, **spec.model_dump(exclude_defaults=True)}
 
 
 def _filled(template: str, **values: object) -> tuple[dict[str, Any], ...]:
@@ -58,33 +58,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+_Dumper.add_representer(BilledHours, _Dumper.represent_str)
 _Dumper.add_representer(
     Decimal,
     lambda dumper, price: dumper.represent_scalar(
         "tag:yaml.org,2002:float", f"{price:f}" if price % 1 else f"{price:.1f}"
     ),
 )
-
-
-def _stated(part: Struct) -> dict[str, Any]:
-    """What differs from its default."""
-    fields: dict[str, Any] = {}
-    for field in structs.fields(part):
-        value = getattr(part, field.name)
-        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        if value != default:
-            fields[field.name] = _plain(value)
-    return fields
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Struct):
-        return _stated(value)
-    if isinstance(value, Decimal):
-        return value
-    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
-        return [_plain(item) for item in value]
-    return msgspec.to_builtins(value)
 
 
 # An engine in a container: what every platform says in its own words.
@@ -184,12 +164,10 @@ def inside(spec: Vllm) -> tuple[Vllm, dict[str, str]]:
             raise EngineError(f"{spec.name}: {path} and {mounts[place]} would both be {place}: rename one of them")
         return place
 
-    adapters = tuple(
-        structs.replace(adapter, path=mounted(adapter.path, MODELS / "adapters")) for adapter in spec.adapters
-    )
+    rows = [row.model_copy(update={"path": mounted(row.path, MODELS / "adapters")}) for row in spec.adapters]
     template = mounted(spec.template, MODELS / "templates") if spec.template else ""
     path = mounted(spec.path, MODELS)
-    return structs.replace(spec, path=path, adapters=adapters, template=template), mounts
+    return spec.model_copy(update={"path": path, "adapters": tuple(rows), "template": template}), mounts
 
 
 # Engines as services of a compose file, beside the gateway's.

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
+from local_serving import EngineError
 from local_serving.architecture import architecture, of_gguf, read_head
 from local_serving.llamacpp import CHECKPOINTS, model_path
 from local_serving.spec import (
@@ -16,7 +17,6 @@ from local_serving.spec import (
     GPUS,
     Architecture,
     Attention,
-    EngineError,
     EngineSpec,
     External,
     Gpu,
@@ -286,8 +286,8 @@ def of_gpus(spec: Vllm, model: Architecture) -> EnginePlan:
     ways = [f"lower context to {planned.tokens}"] if planned.tokens else []
     tensor = 2 * spec.parallelism.tensor
     while tensor <= _WIDEST:
-        spread = structs.replace(spec.parallelism, tensor=tensor)
-        wider = _on_gpus(structs.replace(spec, parallelism=spread), model)
+        spread = spec.parallelism.model_copy(update={"tensor": tensor})
+        wider = _on_gpus(spec.model_copy(update={"parallelism": spread}), model)
         if wider.fits:
             ways.append(f"spread it over {wider.device} (tensor × {wider.gpus // planned.gpus})")
             break

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct, structs
 
+from local_serving import EngineError
 from local_serving import spec as specs
 from local_serving.llamacpp import HOST
 from local_serving.plan import plan
-from local_serving.spec import VLLM, EngineCost, EngineError, EngineSpec, External, Llamacpp, SpecError, Vllm, gpus
+from local_serving.spec import VLLM, EngineCost, EngineSpec, External, Llamacpp, SpecError, Vllm, gpus
 from router.types.price import Price, nano_from_usd
 from router.types.target import ServedEngine
 from router.types.yaml_file import load_data
+from router.types.yaml_model import YamlPart
 
 SETTING = "LOWPASS_VLLM_PYTHON"
 Launched = Llamacpp | Vllm
@@ -48,7 +49,7 @@ def recipe(spec: Launched, replica: int, port: int, home: EngineHome) -> tuple[t
     passed = {name: os.environ[name] for name in _ENVIRONMENT["passed_on"] if name in os.environ}
     if isinstance(spec, Llamacpp):
         program = (sys.executable, "-P", "-m", "local_serving.llamacpp")
-        line = (*program, msgspec.json.encode(spec).decode(), str(port))
+        line = (*program, spec.model_dump_json(), str(port))
         return line, {**passed, "PYTHONPATH": os.pathsep.join(sys.path)}
     python = _interpreter(spec, home.python)
     _check(spec)
@@ -146,10 +147,9 @@ def environment(spec: Vllm, home: Path) -> dict[str, str]:
     return {name: text.format_map(words) for name, text in rows} | spec.environment
 
 
-def _flags(part: Struct, flags: Mapping[str, str]) -> Iterator[str]:
-    defaults = {field.name: field.default for field in structs.fields(part)}
+def _flags(part: YamlPart, flags: Mapping[str, str]) -> Iterator[str]:
     for name, flag in flags.items():
-        if (value := getattr(part, name)) != defaults[name]:
+        if (value := getattr(part, name)) != type(part).model_fields[name].default:
             yield from (flag,) if value is True else (flag, str(value))
 
 

@@ -16,7 +16,8 @@ from typing import IO, Literal
 import msgspec
 from msgspec import Struct
 
-from local_serving.spec import EngineCost, EngineError, EngineSpec
+from local_serving import EngineError
+from local_serving.spec import EngineCost, EngineSpec
 from local_serving.watch import read as watch_read
 from router.types.target import EngineState, Status
 
@@ -96,9 +97,9 @@ def write(folder: Path, record: EngineRecord) -> None:
 
 def digest(spec: EngineSpec) -> str:
     """The same for specs that start the same, however they came here: 16 and 16.0 are written differently."""
-    plain: EngineSpec = msgspec.json.decode(msgspec.json.encode(spec), type=EngineSpec)
-    core = msgspec.structs.replace(plain, cost=EngineCost(), licence="", architecture=None, start_s=1)
-    return sha256(msgspec.json.encode(core)).hexdigest()[:16]
+    apart = {"cost": EngineCost(), "licence": "", "architecture": None, "start_s": 1}
+    core = type(spec).model_validate_json(spec.model_copy(update=apart).model_dump_json())
+    return sha256(core.model_dump_json().encode()).hexdigest()[:16]
 
 
 def process(pid: int) -> Process:

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from local_serving import guardian, watch
+from local_serving import EngineError, guardian, watch
 from local_serving.recipe import ENGINE_DRAIN_S, EngineHome, Launched, names, recipe
-from local_serving.spec import EngineError, Llamacpp, Vllm
+from local_serving.spec import Llamacpp, Vllm
 from local_serving.watch import LIMIT_S, ask
 from router.types.target import SERVING, EngineState, Status
 from router.types.yaml_file import load_data

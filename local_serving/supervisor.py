@@ -19,13 +19,14 @@ from types import MappingProxyType
 from urllib.parse import urlsplit
 
 import msgspec
+from pydantic import TypeAdapter
 
-from local_serving import record, replica
+from local_serving import EngineError, record, replica
 from local_serving.llamacpp import HOST, taken
 from local_serving.recipe import ENGINE_DRAIN_S, EngineHome, Launched, served
 from local_serving.record import EngineRecord, Owner
 from local_serving.replica import EngineProcess
-from local_serving.spec import EngineError, EngineSpec, External, Llamacpp
+from local_serving.spec import EngineSpec, External, Llamacpp
 from router.types.target import SERVING, EngineState, ServedEngine, Status
 
 DRAIN_S = 20.0
@@ -325,7 +326,7 @@ def start_detached(spec: Launched, logs: Path, home: EngineHome) -> "subprocess.
         raise EngineError(f"can't write to {logs}: {error.strerror}; set LOWPASS_HOME") from error
     assert process.stdin is not None  # noqa: S101
     with process.stdin as stdin:
-        stdin.write(msgspec.json.encode(spec))
+        stdin.write(spec.model_dump_json().encode())
     return process
 
 
@@ -377,7 +378,7 @@ if __name__ == "__main__":
     try:
         asyncio.run(
             _keep(
-                msgspec.json.decode(sys.stdin.buffer.read(), type=EngineSpec),
+                TypeAdapter[EngineSpec](EngineSpec).validate_json(sys.stdin.buffer.read()),
                 Path(sys.argv[2]),
                 EngineHome(Path(sys.argv[1]), sys.argv[3]),
             )

@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from local_serving import EngineError
 from local_serving.recipe import EngineHome
-from local_serving.spec import EngineError, read
+from local_serving.spec import read
 from local_serving.supervisor import Supervisor
 from local_serving.watch import ReplicaWatch, words_of
 from router.api.auth import keyring, ledger_of

@@ -17,9 +17,10 @@ from bench.load import LoadError
 from bench.local.overhead import WHOLE, Overhead, compare
 from bench.local.sites import engine, on_core, ours
 from bench.local.streams import Door
+from local_serving import EngineError
 from local_serving.meter import gpu_power
 from local_serving.recipe import names, served
-from local_serving.spec import EngineError, EngineSpec, External, Vllm, gpus, read
+from local_serving.spec import EngineSpec, External, Vllm, gpus, read
 from local_serving.watch import words_of
 
 

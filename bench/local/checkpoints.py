@@ -5,8 +5,6 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import msgspec
-
 from bench.children import cores
 from bench.load import LoadError
 from bench.local.part import Unmeasured
@@ -26,7 +24,7 @@ def vllm(name: str, model: str, parallel: int, context: int = 4096) -> Vllm:
     keys = {"name": name, "model": model, "path": str(_folder() / model), "served": [model]}
     sizes = {"context": context, "parallel": parallel, "dtype": "bfloat16", "eager": True, "start_s": START_S}
     threads = {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(cores().load)))}
-    return msgspec.convert(keys | sizes | {"environment": threads}, Vllm)
+    return Vllm.model_validate(keys | sizes | {"environment": threads})
 
 
 @cache

@@ -19,9 +19,10 @@ from bench.local.checkpoints import vllm
 from bench.local.part import Goal, Unmeasured, missed
 from bench.local.sites import embedded, engine
 from bench.local.streams import Ask, Door, keep_busy
+from local_serving import EngineError
 from local_serving.plan import plan
 from local_serving.recipe import names
-from local_serving.spec import EngineError, Llamacpp, Vllm, read
+from local_serving.spec import Llamacpp, Vllm, read
 
 MOST_OFF = 0.10
 _MIB = 1 << 20

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from bench.children import cores, free_port, last_lines, running
 from bench.load import LoadError
@@ -43,7 +43,7 @@ def embedded(shipped: str = "smollm2", **changes: Any) -> Llamacpp:
     """A shipped engine, changed; one thread, so that it computes on one core and does not spin on the others."""
     spec = read(shipped)
     assert isinstance(spec, Llamacpp)
-    return structs.replace(spec, threads=1, **changes)
+    return spec.model_copy(update={"threads": 1, **changes})
 
 
 @cache

@@ -12,8 +12,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from msgspec import Struct, structs
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     PrivateAttr,
@@ -27,6 +25,7 @@ from router.types.account import UNBOUND, Account, BudgetBound, Child, Unit
 from router.types.decision import Decision
 from router.types.price import nano_from_usd, usd_from_nano
 from router.types.request import Allowance, Caller, Request, seconds
+from router.types.yaml_model import YamlPart, form
 
 # Windows of time: which bookings count now. Nothing is ever reset; a window is a condition on timestamps.
 
@@ -122,12 +121,7 @@ Usd = Annotated[Decimal, Field(gt=0, le=9_000_000, decimal_places=9)]
 """Redis counts nano-USD in doubles, which are whole up to 2**53: nine million dollars."""
 Tokens = Annotated[int, Field(gt=0, le=10**15)]
 Share = Annotated[Decimal, Field(gt=0, le=10, decimal_places=4)]
-Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
-WEBHOOK = r"^https?://[!\"$-.0->@-~][!\"$-~]*$"
-
-
-class PolicyPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+Id = Annotated[str, form("name"), StringConstraints(max_length=128)]
 
 
 def _length(text: str) -> str:
@@ -142,26 +136,26 @@ Length = Annotated[str, AfterValidator(_length)]
 """A length of time such as 30m, 36h or 7d."""
 
 
-class RollingWindow(PolicyPart):
+class RollingWindow(YamlPart):
     """The last so many seconds, minutes, hours, days or weeks: `{rolling: 36h}`."""
 
     rolling: Length
 
 
-class Downgrade(PolicyPart):
+class Downgrade(YamlPart):
     """Requests that no longer fit go to another route instead of being refused."""
 
     downgrade: Id
 
 
-class FailOpenWithin(PolicyPart):
+class FailOpenWithin(YamlPart):
     """While the store is gone each gateway may go on spending from this much, which it has taken beforehand."""
 
     fail_open_within_usd: Usd
 
 
 def _form(value: object) -> str:
-    return "form" if isinstance(value, dict | PolicyPart) else "word"
+    return "form" if isinstance(value, dict | YamlPart) else "word"
 
 
 _Word = Tag("word")
@@ -184,7 +178,7 @@ class ChargedTo(Struct, frozen=True):
 _EVERYBODY = ("",)
 
 
-class Budget(PolicyPart):
+class Budget(YamlPart):
     """Binds every request that matches all given filters; each value of its scope has a pot of its own."""
 
     id: Id
@@ -201,7 +195,7 @@ class Budget(PolicyPart):
     targets: tuple[str, ...] = ()
     soft: bool = False
     alerts: tuple[Share, ...] = ()
-    webhook: Annotated[str, StringConstraints(pattern=WEBHOOK)] | None = None
+    webhook: Annotated[str, form("webhook")] | None = None
     exhausted: Annotated[Annotated[Literal["refuse"], _Word] | Annotated[Downgrade, _Form], Discriminator(_form)] = (
         "refuse"
     )

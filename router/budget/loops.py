@@ -16,10 +16,11 @@ import re2
 from msgspec import Struct
 from pydantic import Field
 
-from router.budget.budget import Length, PolicyPart, Usd
+from router.budget.budget import Length, Usd
 from router.types.price import nano_from_usd
 from router.types.request import Caller, Endpoint, Latest, Request, seconds
 from router.types.tables import table
+from router.types.yaml_model import YamlPart
 
 # What a request adds to its conversation, as numbers: nothing of its text is kept.
 
@@ -227,7 +228,7 @@ def bits(words: Iterable[bytes | str], *shifts: int) -> int:
 # What the loop breaker watches for, as the policy declares it, and what it says when it trips.
 
 
-class Spike(PolicyPart):
+class Spike(YamlPart):
     """Spending in one window above the floor, and above `factor` times the most that was usual for a session or key."""
 
     window: Length = "10m"
@@ -247,7 +248,7 @@ class Spike(PolicyPart):
 Count = Annotated[int, Field(ge=8)]
 
 
-class Loops(PolicyPart):
+class Loops(YamlPart):
     """Limits that normal use never meets; each count is of requests, so a slow loop trips like a fast one."""
 
     enabled: bool = True

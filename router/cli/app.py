@@ -165,7 +165,8 @@ def echo_json(value: object) -> None:
     """Decimals as exact JSON numbers."""
     import msgspec
 
-    typer.echo(msgspec.json.Encoder(decimal_format="number").encode(value).decode())
+    encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=lambda part: part.model_dump())  # of a spec
+    typer.echo(encoder.encode(value).decode())
 
 
 def show_rows(columns: str, rows: Iterable[Iterable[str | None]]) -> None:

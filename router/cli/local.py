@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 from msgspec import structs
 
-from local_serving import manifests, record, supervisor
+from local_serving import EngineError, manifests, record, supervisor
 from local_serving.manifests import MODELS, container, hosts, launched, services_of
 from local_serving.plan import EnginePlan
 from local_serving.plan import plan as planned
 from local_serving.recipe import EngineHome
 from local_serving.record import EngineRecord, statuses
-from local_serving.spec import GPUS, EngineError, EngineSpec, External, Vllm, known, read
+from local_serving.spec import GPUS, EngineSpec, External, Vllm, known, read
 from local_serving.spec import gpus as gpus_of
 from router.cli.app import JsonOption, PolicyOption, echo_json, fail, failing, settings_of, show_rows
 from router.settings import Settings

@@ -14,7 +14,6 @@ from router.classify.second_opinion import SecondOpinion
 from router.classify.sensitivity.patterns import Keywords, Patterns
 from router.config.policy import Catalog, Config, Policy, Route, RouteRow, Sensitivity
 from router.config.sensitivity import Found, check_sensitivity, check_served
-from router.config.shape import check_twice, read_policy, report_unknown
 from router.config.targets import TargetBuilder
 from router.decide.strategies import CascadeStrategy, PlanStrategy, Weighing
 from router.errors import ConfigError
@@ -24,6 +23,7 @@ from router.types.price import SERVED, Price
 from router.types.request import KeyTerms
 from router.types.target import ServedEngine, Target
 from router.types.yaml_file import Loc, Problem, YamlFile, construct, in_order, pairs, parse, read_bytes
+from router.types.yaml_model import read_model
 
 # Second opinions: one detector asks at most, somebody of this machine, and only where there is something to ask.
 
@@ -35,7 +35,7 @@ def check_opinion(source: YamlFile, sensitivity: Sensitivity, names: Sequence[st
     asking = tuple(_asking(sensitivity))
     for index, second in asking:
         if names and second.target not in names:
-            report_unknown(source, (*_AT, index, "target"), "target", second.target, names)
+            source.report_unknown((*_AT, index, "target"), "target", second.target, names)
     for index, _ in asking[1:]:
         source.report((*_AT, index), "a second local_llm: there is no third opinion", "keep one of them")
     if asking or any(loc[:2] == _AT for loc in source.dropped):
@@ -75,7 +75,7 @@ def check_outcomes(source: YamlFile, policy: Policy, targets: Iterable[str]) -> 
     for name, row in policy.routes.items():
         loc, known = ("routes", name), tuple(targets)
         if row.judge is not None and row.judge.target not in known:
-            report_unknown(source, (*loc, "judge", "target"), "target", row.judge.target, known)
+            source.report_unknown((*loc, "judge", "target"), "target", row.judge.target, known)
         for mistake in mistakes(row.verifiers, row.judge, row.strategy.names()):
             source.report((*loc, *mistake.at), mistake.what, mistake.remedy)
         if (
@@ -146,7 +146,7 @@ def check_budgets(source: YamlFile, policy: Policy, routes: Sequence[str], targe
             if source.walk((*at, key))[0] == (*at, key) and not getattr(budget, key):
                 problem = f"an empty list of {key} binds nothing"
                 source.report((*at, key), problem, f"remove {key} to bind all, or name some")
-            check_twice(source, (*at, key), key.removesuffix("s"), getattr(budget, key))
+            source.report_twice((*at, key), key.removesuffix("s"), getattr(budget, key))
         if len(set(budget.alerts)) < len(budget.alerts):
             source.report((*at, "alerts"), "a share is listed twice", "list it once")
         _check_names(source, at, budget, routes, targets)
@@ -159,12 +159,12 @@ def check_budgets(source: YamlFile, policy: Policy, routes: Sequence[str], targe
 def _check_names(source: YamlFile, at: Loc, budget: Budget, routes: Sequence[str], targets: Sequence[str]) -> None:
     for name in budget.routes:
         if name not in routes:
-            report_unknown(source, (*at, "routes"), "route", name, routes)
+            source.report_unknown((*at, "routes"), "route", name, routes)
     for name in budget.targets:
         if name not in targets:
-            report_unknown(source, (*at, "targets"), "target", name, targets)
+            source.report_unknown((*at, "targets"), "target", name, targets)
     if isinstance(budget.exhausted, Downgrade) and budget.exhausted.downgrade not in routes:
-        report_unknown(source, (*at, "exhausted", "downgrade"), "route", budget.exhausted.downgrade, routes)
+        source.report_unknown((*at, "exhausted", "downgrade"), "route", budget.exhausted.downgrade, routes)
 
 
 def _without_effect(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iterator[Found]:
@@ -278,15 +278,15 @@ def _check_routes(source: YamlFile, policy: Policy, names: DeclaredNames) -> Non
         wanted = row.strategy.names()
         for name in dict.fromkeys(wanted):
             if names.targets and name not in names.targets:
-                report_unknown(source, loc, "target", name, names.targets)
-        check_twice(source, loc, "target", wanted)
+                source.report_unknown(loc, "target", name, names.targets)
+        source.report_twice(loc, "target", wanted)
 
 
 def _check_aliases(source: YamlFile, policy: Policy, names: DeclaredNames) -> None:
     known = (*names.routes, *names.targets)
     for alias, name in policy.aliases.items():
         if known and name not in known:
-            report_unknown(source, ("aliases", alias), "route", name, known)
+            source.report_unknown(("aliases", alias), "route", name, known)
         if alias in known:
             problem = f"'{alias}' is the name of a route or target: the alias would never be used"
             source.report(source.key(("aliases", alias)), problem, "leave it out")
@@ -344,7 +344,7 @@ def _examine(data: bytes, source: YamlFile, catalog: Catalog, engines: Mapping[s
     if source.root is None:
         return None
     names = DeclaredNames(source)
-    policy = read_policy(source.root, source)
+    policy = read_model(Policy, source.root, source)
     digest = hashlib.sha256(data).hexdigest()[:16]
     check_meaning(source, policy, catalog, names)
     version = f"policy {digest}"

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from msgspec import Struct
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Discriminator,
     Field,
@@ -34,6 +33,7 @@ from router.types.decision import NO_STAKES, Objective, stakes
 from router.types.price import HOURS, RATES, Price, priced
 from router.types.request import Modality
 from router.types.target import AbandonedAnswer, Benchmark, Capability, Contract, Licence, Model, Provider, Target, Task
+from router.types.yaml_model import YamlPart, form
 
 # The shape of a price in a policy file.
 
@@ -45,11 +45,7 @@ Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 _EFFECTS = frozenset({*RATES, "each", "times"})
 
 
-class PolicyRow(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class _RatesRow(PolicyRow):
+class _RatesRow(YamlPart):
     """Those that may be left out: such tokens are charged as their nearest dearer kin."""
 
     cache_read: Rate | None = None
@@ -115,13 +111,6 @@ class PriceRow(_RatesRow):
 
 # The shape of a policy file. What its names mean is checked in check.py and sensitivity.py.
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
-URL = r"^https?://[^\s/?#]+[^\s?#]*$"
-HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
-LANGUAGE = r"^[a-z]{2}$"
-HEADER_VALUE = r"^[\x20-\x7e]*$"
-VERIFY = r"^(usage\.[A-Za-z0-9_]+|header:[A-Za-z0-9-]+)$"
-
 
 def _address(url: str) -> str:
     try:
@@ -133,19 +122,19 @@ def _address(url: str) -> str:
     return url
 
 
-Name = Annotated[str, StringConstraints(pattern=NAME, max_length=128)]
+Name = Annotated[str, form("name"), StringConstraints(max_length=128)]
 """Travels in headers, URLs and reports."""
 Tokens = Annotated[int, Field(gt=0)]
 Milliseconds = Annotated[int, Field(gt=0)]
-Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
+Language = Annotated[str, form("language")]
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-Url = Annotated[str, StringConstraints(pattern=URL), AfterValidator(_address)]
+Url = Annotated[str, form("url"), AfterValidator(_address)]
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True)]
-HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
-HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE)]
+HeaderName = Annotated[str, form("header_name")]
+HeaderValue = Annotated[str, form("header_value")]
 
 
-class ThinkingRow(PolicyRow):
+class ThinkingRow(YamlPart):
     """`levels` from least to most; `tokens` a typical p90 for each."""
 
     contract: Contract
@@ -155,7 +144,7 @@ class ThinkingRow(PolicyRow):
     streamed: bool = Field(False, description="A stream shows the thoughts as they come: they can be metered.")
 
 
-class ModelRow(PolicyRow):
+class ModelRow(YamlPart):
     """A model that the catalog doesn't know, or knows under other terms."""
 
     name: Annotated[str, StringConstraints(min_length=1)] = Field(description="What the provider calls it.")
@@ -173,14 +162,14 @@ class ModelRow(PolicyRow):
     )
 
 
-class TimeoutsRow(PolicyRow):
+class TimeoutsRow(YamlPart):
     connect_ms: Milliseconds | None = None
     first_ms: Milliseconds | None = Field(None, description="Until the first byte of the answer's body.")
     between_ms: Milliseconds | None = Field(None, description="Between two parts of a stream.")
     total_ms: Milliseconds | None = None
 
 
-class TermsRow(PolicyRow):
+class TermsRow(YamlPart):
     """What its provider promises here and not to everybody. What is left out is as in the catalog."""
 
     training: bool | None = Field(None, description="The provider may train on inputs.")
@@ -188,7 +177,7 @@ class TermsRow(PolicyRow):
     baa: bool | None = Field(None, description="A business associate agreement covers it.")
     evidence: str | None = Field(None, min_length=1, description="The contract or page that says so.")
     expires: Date | None = Field(None, description="From this day on (UTC) the target serves nobody.")
-    verify: Annotated[str, StringConstraints(pattern=VERIFY)] | None = Field(
+    verify: Annotated[str, form("verify")] | None = Field(
         None, description='Where an answer states its region: "usage.NAME" or "header:NAME".'
     )
 
@@ -197,14 +186,14 @@ def _form(value: object) -> str:
     return "word" if isinstance(value, str) else "inline"
 
 
-class PromptRow(PolicyRow):
+class PromptRow(YamlPart):
     template: Annotated[str, StringConstraints(min_length=1)] = Field(
         description="Jinja over `messages`, `system`, `input`, `text`, `source`, `target` and their codes."
     )
     stop: tuple[str, ...] = Field((), description="Where its answer ends.")
 
 
-class TargetRow(PolicyRow):
+class TargetRow(YamlPart):
     """A model at an effort, at one place."""
 
     model: Annotated[Annotated[str, Tag("word")] | Annotated[ModelRow, Tag("inline")], Discriminator(_form)] = Field(
@@ -216,7 +205,7 @@ class TargetRow(PolicyRow):
     api_key: SecretStr | None = Field(None, description='A reference: "${OPENAI_API_KEY}".')
     region: str = Field("", description="Where the data is processed, in the words that classes use.")
     terms: TermsRow = TermsRow()
-    headers: dict[HeaderName, HeaderValue] = {}
+    headers: dict[HeaderName, HeaderValue] = Field({})
     timeouts: TimeoutsRow = TimeoutsRow()
     retries: int = Field(1, ge=0, le=10, description="Further tries at this target.")
     max_event_bytes: int = Field(1_048_576, ge=4_096, le=67_108_864, description="Bytes of one event of its streams.")
@@ -233,7 +222,7 @@ class TargetRow(PolicyRow):
     )
 
 
-class RouteRow(PolicyRow):
+class RouteRow(YamlPart):
     """What is at stake may also be said by classes and by requests themselves."""
 
     strategy: Strategy
@@ -249,7 +238,7 @@ class RouteRow(PolicyRow):
         return stakes(self.failure_cost_usd, self.min_pass_rate, self.max_cost_usd, self.deadline_ms)
 
 
-class Unscannable(PolicyRow):
+class Unscannable(YamlPart):
     """The class of what nobody here can read; the default class where none is named."""
 
     image: str | None = None
@@ -258,7 +247,7 @@ class Unscannable(PolicyRow):
     tokens: str | None = Field(None, description="Text as numbers of a tokenizer.")
 
 
-class Sensitivity(PolicyRow):
+class Sensitivity(YamlPart):
     """Unlabelled requests have class `default`, and every other has it as well."""
 
     default: str = "internal"
@@ -287,13 +276,13 @@ class Sensitivity(PolicyRow):
         return self.classes[name].redacted_to or self.default
 
 
-class Policy(PolicyRow):
+class Policy(YamlPart):
     """A policy file of lowpass. Every key has a default so that a file with mistakes can be judged part by part."""
 
     model_config = ConfigDict(title="lowpass policy", json_schema_extra={"required": ["version", "targets", "routes"]})
     version: Literal[1] = 1
-    targets: dict[Name, TargetRow] = {}
-    routes: dict[Name, RouteRow] = {}
+    targets: dict[Name, TargetRow] = Field({})
+    routes: dict[Name, RouteRow] = Field({})
     aliases: dict[ModelName, Name] = Field(
         {}, description="Names that clients send as their model, with * for any characters, and the route of each."
     )

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from router.classify.second_opinion import SecondOpinion
 from router.config.policy import Catalog, Policy, Sensitivity
-from router.config.shape import report_unknown
 from router.decide.eligibility import ClassGuard, Redact, Requirements
 from router.types.target import Target
 from router.types.yaml_file import Loc, YamlFile, word
@@ -23,18 +22,18 @@ def check_sensitivity(source: YamlFile, policy: Policy, catalog: Catalog, names:
     sensitivity = policy.sensitivity
     if sensitivity.default not in names:
         if source.walk(loc := (*_AT, "default"))[0] == loc:
-            report_unknown(source, loc, "class", sensitivity.default, names)
+            source.report_unknown(loc, "class", sensitivity.default, names)
         else:
             problem = f"the default class '{sensitivity.default}' is not among the classes"
             source.report(source.key((*_AT, "classes")), problem, f"add it, or set default: {names[0]}")
     for loc, name in _references(sensitivity):
         if name not in names:
-            report_unknown(source, loc, "class", name, names)
+            source.report_unknown(loc, "class", name, names)
     _check_ranks(source, sensitivity)
     for name, row in sensitivity.classes.items():
         for provider in dict.fromkeys(row.providers):
             if provider not in catalog.providers:
-                report_unknown(source, _at(name, "providers"), "provider", provider, catalog.providers)
+                source.report_unknown(_at(name, "providers"), "provider", provider, catalog.providers)
         # Any word may be a region, also one that no target has yet; but not one that only its capitals keep apart.
         stated = {target.region for target in policy.targets.values()}
         for region in row.regions:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import re2
 from msgspec import Struct
-from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from router.errors import mistake
 from router.outcomes.judge import Judge
@@ -28,8 +28,8 @@ from router.outcomes.verifiers import (
     Truncated,
     VerifierPart,
 )
-from router.types.price import DATE
 from router.types.target import Model, Provider, Target, Terms, Wire
+from router.types.yaml_model import form
 
 # A service of the operator's says whether the answer is right, asked over HTTP.
 
@@ -55,7 +55,7 @@ def _in_the_calendar(text: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_reached)]
-Date = Annotated[str, StringConstraints(pattern=DATE), AfterValidator(_in_the_calendar)]
+Date = Annotated[str, form("date"), AfterValidator(_in_the_calendar)]
 
 
 class VerifierTerms(AnswerShape):

@@ -242,7 +242,6 @@ class Cost(Struct, frozen=True):
 RATES = TokenPrices.__struct_fields__
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 HOURS = r"^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$"
-DATE = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$"
 
 
 def priced(row: Mapping[str, Any], version: str, *, assumed: bool = False) -> Price:

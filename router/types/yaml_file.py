@@ -1,6 +1,7 @@
 """YAML with the position of every value, and all errors at once as file:line:column."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -107,6 +108,19 @@ class YamlFile:
         top = self.node(loc)
         nodes = [node for node in _scalars(top) if node.value == text]
         return nodes[-1 if last else 0] if nodes else top
+
+    def report_unknown(self, loc: Loc, noun: str, name: str, known: Iterable[str]) -> None:
+        """Of a name that refers to something, and nothing bears it."""
+        node = self.find(loc, name)
+        text = word(node) or "${…}"
+        self.report(node, f"unknown {noun} '{text}'", did_you_mean(text, known))
+
+    def report_twice(self, loc: Loc, noun: str, names: Iterable[str]) -> None:
+        """Each name that stands more than once among `names`, where it does so last."""
+        for name, times in Counter(names).items():
+            if times > 1:
+                node = self.find(loc, name, last=True)
+                self.report(node, f"the {noun} '{word(node)}' is listed {times} times", "list it once")
 
 
 def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -85,7 +85,7 @@ def test_an_engine_that_rests_after_failures_is_left_alone() -> None:
 
 def test_the_engine_that_comes_with_lowpass_says_yes_or_no(tmp_path: Path) -> None:
     """Not more is asked of it: it is too small to judge."""
-    spec = replace(read("smollm2"), threads=1)
+    spec = read("smollm2").model_copy(update={"threads": 1})
 
     async def scenario() -> list[Opinion]:
         transport = HttpTransport()

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, get_args
 
 import typer
-from msgspec import Struct, inspect, structs
+from msgspec import structs
 
 from adapters.thinking import SCALE, applied
 from local_serving import spec as specs
@@ -22,6 +22,7 @@ from router.settings import read as settings_of
 from router.types.attempt import Call
 from router.types.request import Endpoint
 from router.types.target import EFFORTS, Contract, Target, Thinking, ThinkingField
+from router.types.yaml_model import YamlPart
 from tests.config import CATALOG
 from tests.docs import ROOT, page, quoted, rows
 from tests.tables import each_row
@@ -40,26 +41,24 @@ def test_numbers_of_budgets(row: dict[str, str]) -> None:
 
 ENGINES = page("docs/engines.md")
 COMMON = {row["key"] for row in rows(ENGINES, "key", "of all engines")}
-KINDS: dict[str, type[Struct]] = {"of vLLM": Vllm, "of llama.cpp": Llamacpp}
+KINDS: dict[str, type[YamlPart]] = {"of vLLM": Vllm, "of llama.cpp": Llamacpp}
 PARTS = {"cost": EngineCost, "parallelism": Parallelism, "reasoning": ReasoningParser, "architecture": Architecture}
 
 
 @each_row("column, kind", [*KINDS.items(), ("of an external server", External)])
-def test_every_key_of_a_spec_has_its_row_and_default(column: str, kind: type[Struct]) -> None:
+def test_every_key_of_a_spec_has_its_row_and_default(column: str, kind: type[YamlPart]) -> None:
     documented = {row["key"]: row.get("default") for row in rows(ENGINES, "key", column)}
     assert documented
-    assert documented.keys() | COMMON == {*kind.__struct_fields__, "engine"}
-    described = inspect.type_info(kind)
-    assert isinstance(described, inspect.StructType)
-    for field in described.fields if column in KINDS else ():
-        if isinstance(field.default, int | float) and field.encode_name in documented:
-            assert documented[field.encode_name] == str(field.default).lower(), field.encode_name
+    assert documented.keys() | COMMON == kind.model_fields.keys()
+    for key, field in kind.model_fields.items() if column in KINDS else ():
+        if isinstance(field.default, int | float) and key in documented:
+            assert documented[key] == str(field.default).lower(), key
 
 
 @each_row("part, kind", PARTS.items())
-def test_every_key_of_a_part_has_its_row(part: str, kind: type[Struct]) -> None:
+def test_every_key_of_a_part_has_its_row(part: str, kind: type[YamlPart]) -> None:
     documented = [row["key"] for row in rows(ENGINES, "part", "key", "what") if row["part"] == part]
-    assert documented == list(kind.__struct_fields__)
+    assert documented == list(kind.model_fields)
 
 
 def test_what_kinds_of_attention_need_and_which_engines_are_shipped() -> None:

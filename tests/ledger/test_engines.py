@@ -169,7 +169,7 @@ def test_what_is_measured_reaches_the_ledger_and_money_adds_up(new_sqlite: Sqlit
 def test_another_price_per_hour_is_another_price_at_the_next_start(new_sqlite: SqliteLedger) -> None:
     """Before anything is measured anew."""
     keep(new_sqlite, [], [PRICE])
-    spec = structs.replace(SPEC, cost=EngineCost(counted=BilledHours.FULL))
+    spec = SPEC.model_copy(update={"cost": EngineCost(counted=BilledHours.FULL)})
     metered(new_sqlite, lambda: prices_in(new_sqlite) != [PRICE], list, spec, 4 * USD)
     (price,) = prices_in(new_sqlite)
     assert (price.output, price.counted, price.hourly) == (4 * PRICE.output, "full", 4 * USD)

@@ -23,7 +23,7 @@ LIMIT_S = 60.0
 """Only so that nothing hangs."""
 EMBEDDED = read("smollm2")
 assert isinstance(EMBEDDED, Llamacpp)
-SMOLLM2 = msgspec.structs.replace(EMBEDDED, threads=1)
+SMOLLM2 = EMBEDDED.model_copy(update={"threads": 1})
 """The real engine, small."""
 Arguments = ParamSpec("Arguments")
 PARENT = (Path(__file__).parent / "parent.txt").read_text("utf-8")
@@ -49,7 +49,7 @@ def standin(folder: Path, manner: str = "", **changes: Any) -> Vllm:
     (model / "config.json").write_text("{}")
     spec = Vllm(name="mine", model="local/mine", path=str(model), python=str(program), context=2048, served=("mine",))
     environment = {"MANNER": manner, **changes.pop("environment", {})}
-    return msgspec.structs.replace(spec, environment=environment, **changes)
+    return spec.model_copy(update={"environment": environment, **changes})
 
 
 @asynccontextmanager
@@ -79,7 +79,7 @@ async def started(folder: Path, *specs: EngineSpec) -> AsyncIterator[Supervisor]
 @contextmanager
 def parent(spec: EngineSpec, folder: Path) -> Iterator["tuple[subprocess.Popen[str], int]"]:
     """A process that runs the engine, and the engine's id."""
-    arguments = [sys.executable, "-c", PARENT, msgspec.json.encode(spec).decode(), str(folder)]
+    arguments = [sys.executable, "-c", PARENT, spec.model_dump_json(), str(folder)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             assert process.stdout is not None

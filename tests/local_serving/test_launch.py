@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
 import pytest
 
-from local_serving import record, replica
-from local_serving.spec import EngineError, External
+from local_serving import EngineError, record, replica
+from local_serving.spec import External
 from router.types.target import Status
 from tests.local_serving import supervised
 from tests.local_serving.supervised import alive, ask, gone, in_loop, pid, standin, started, state, supervising, until
@@ -68,7 +67,7 @@ def running(folder: Path) -> list[str]:
 async def test_a_first_start_that_fails_gives_its_cause_and_the_remedy_in_a_line_and_leaves_nothing(
     tmp_path: Path, own: bool, changes: dict[str, Any], message: str
 ) -> None:
-    spec = msgspec.structs.replace(supervised.SMOLLM2, **changes) if own else standin(tmp_path, **changes)
+    spec = supervised.SMOLLM2.model_copy(update=changes) if own else standin(tmp_path, **changes)
     async with supervising(tmp_path, spec) as supervisor:
         with pytest.raises(EngineError, match=message) as caught:
             await supervised.start(supervisor)
@@ -213,7 +212,7 @@ async def test_a_broken_record_is_as_good_as_none_and_the_setting_names_the_inte
     (tmp_path / "engines").mkdir()
     (tmp_path / "engines" / "mine.json").write_text('{"name": "mine", "chil')
     spec = standin(tmp_path)
-    async with supervising(tmp_path, msgspec.structs.replace(spec, python=""), python=spec.python) as supervisor:
+    async with supervising(tmp_path, spec.model_copy(update={"python": ""}), python=spec.python) as supervisor:
         await supervised.start(supervisor)
     kept = record.read(tmp_path / "engines", "mine")
     assert kept is not None

@@ -194,7 +194,7 @@ def test_idle_hours_are_counted_from_the_start_after_they_were_asked_for() -> No
     tokens = {"wall_ms": 20_000, "busy_ms": 10_000, "uncached_tokens": 1, "cached_tokens": 1, "output_tokens": 1}
     kept = {"version": "measured e", "engine": "e", "gateway": "here", "since_ms": 0, **rates, **tokens}
     half = convert(kept, EnginePrice)
-    spec = structs.replace(ENGINE, cost=EngineCost(counted=BilledHours.FULL))
+    spec = ENGINE.model_copy(update={"cost": EngineCost(counted=BilledHours.FULL)})
     full = priced(metered(half, spec=spec), 1_000)
     assert (full.input, full.cached, full.output, full.counted) == (200, 2, 600, "full")
     back = priced(metered(full), 2_000)
@@ -212,13 +212,13 @@ def hour(spec: EngineSpec) -> EngineHour:
 
 COST = EngineCost(watts=500, pue=1.2)
 ON_GPUS = Vllm(name="e", model="m", path="p", context=1, gpu="h100", cost=COST)
-SPREAD = structs.replace(ON_GPUS, replicas=2, parallelism=Parallelism(tensor=2))
+SPREAD = ON_GPUS.model_copy(update={"replicas": 2, "parallelism": Parallelism(tensor=2)})
 THEIRS = External(name="e", model="m", urls=("http://a/v1", "http://b/v1"), gpus=8, cost=COST)
 
 
 @each_row(
     "spec, watts, replicas",
-    [(ENGINE, 0, 1), (structs.replace(ENGINE, cost=COST), 500, 1), (SPREAD, 1_000, 2), (THEIRS, 4_000, 2)],
+    [(ENGINE, 0, 1), (ENGINE.model_copy(update={"cost": COST}), 500, 1), (SPREAD, 1_000, 2), (THEIRS, 4_000, 2)],
 )
 def test_an_hour_has_its_money_and_the_energy_that_is_declared(spec: EngineSpec, watts: int, replicas: int) -> None:
     found = hour(spec)
@@ -257,11 +257,12 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> _Nvml:
     return found
 
 
-ONE = structs.replace(ON_GPUS, gpus=(1,))
+ONE = ON_GPUS.model_copy(update={"gpus": (1,)})
 
 
 @each_row(
-    "spec, energy_mj", [(ONE, 12_000), (structs.replace(ON_GPUS, replicas=2), 26_400), (ENGINE, None), (SPREAD, None)]
+    "spec, energy_mj",
+    [(ONE, 12_000), (ON_GPUS.model_copy(update={"replicas": 2}), 26_400), (ENGINE, None), (SPREAD, None)],
 )
 def test_its_gpus_meters_are_believed_if_all_are_there(nvml: _Nvml, spec: EngineSpec, energy_mj: int | None) -> None:
     assert hour(spec).energy_mj == energy_mj

@@ -15,15 +15,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from adapters.catalog import shipped as catalog
-from local_serving import architecture
+from local_serving import EngineError, architecture
 from local_serving import spec as specs
 from local_serving.architecture import read_head
 from local_serving.llamacpp import LISTENING, model_path
 from local_serving.plan import CPU_CORE, MIB, Cache, on_gpu, plan, speed, weights
-from local_serving.spec import GIB, GPUS, Architecture, Attention, EngineError, Llamacpp, Parallelism, Vllm, known, read
+from local_serving.spec import GIB, GPUS, Architecture, Attention, Llamacpp, Parallelism, Vllm, known, read
 from tests.local_serving import models
 from tests.tables import data, each_row
 
@@ -107,7 +106,7 @@ def test_the_likely_speed_on_a_cpu_is_about_what_was_measured(streams: int, meas
 
 def test_more_streams_give_more_and_experts_are_quicker_than_a_dense_model_of_their_size() -> None:
     experts = built("qwen3-30b-a3b")
-    dense = structs.replace(experts, active_b=experts.parameters_b, experts=0, experts_active=0)
+    dense = experts.model_copy(update={"active_b": experts.parameters_b, "experts": 0, "experts_active": 0})
 
     def output(model: Architecture, streams: int) -> float:
         return speed(Cache(model), weights(model, 16), GPUS["h100-80gb"], streams, 4096).output.likely
@@ -123,7 +122,7 @@ def test_a_gguf_file_says_what_it_holds() -> None:
     found = architecture.of_gguf("m", read_head(model_path(embedded)))
     assert found.parameters_b * 1e9 == 134_515_008
     same = {"parameters_b": found.parameters_b, "active_b": found.active_b}
-    assert found == structs.replace(built("smollm2"), **same)
+    assert found == built("smollm2").model_copy(update=same)
 
 
 Entries = dict[str, int | str]
@@ -228,7 +227,7 @@ def test_a_shipped_engine_fits_and_agrees_with_its_card_and_its_model_s_config(s
         counted = architecture.of_config(MODELS[spec.name].config)
         assert stated.parameters_b == pytest.approx(counted.parameters_b, rel=0.015)
         assert stated.active_b == pytest.approx(counted.active_b, rel=0.15)
-        assert structs.replace(counted, parameters_b=stated.parameters_b, active_b=stated.active_b) == stated
+        assert counted.model_copy(update={"parameters_b": stated.parameters_b, "active_b": stated.active_b}) == stated
 
 
 LONG, EMBEDS = {"context": 8192}, {"embeddings": True}
@@ -242,13 +241,13 @@ RESIDENT: list[tuple[dict[str, Any], float]] = [
 @each_row("changes, mib", RESIDENT)
 def test_llama_cpp_takes_what_is_planned(changes: dict[str, Any], mib: float) -> None:
     """`mib`: resident set sizes that were measured on Linux, after long prompts and texts that fill batches."""
-    assert plan(structs.replace(SMOLLM2, **changes)).memory_bytes / MIB == pytest.approx(mib, rel=0.05)
+    assert plan(SMOLLM2.model_copy(update=changes)).memory_bytes / MIB == pytest.approx(mib, rel=0.05)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 def test_llama_cpp_takes_it_here_and_now() -> None:
-    spec = structs.replace(SMOLLM2, context=1024, batch=256, threads=1)
-    command = [sys.executable, "-m", "local_serving.llamacpp", msgspec.json.encode(spec).decode(), "0"]
+    spec = SMOLLM2.model_copy(update={"context": 1024, "batch": 256, "threads": 1})
+    command = [sys.executable, "-m", "local_serving.llamacpp", spec.model_dump_json(), "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout
@@ -289,59 +288,59 @@ PUBLISHED: list[tuple[str, dict[str, Any], float]] = [
 def test_vllm_on_gpus_leaves_about_the_cache_that_others_saw(name: str, changes: dict[str, Any], gib: float) -> None:
     """`gib`: "Available KV cache memory" in logs that were published. What is not cache is planned within 10 %."""
     shipped: Any = read(name)
-    made = plan(structs.replace(shipped, **changes))
+    made = plan(shipped.model_copy(update=changes))
     assert made.weights + made.overhead == pytest.approx(made.available - gib * GIB, rel=0.1)
 
 
 @each_row("changes, fits, ample, remedy", data(__file__, "remedies.yaml"))
 def test_what_does_not_fit_has_a_remedy_that_does(changes: Any, fits: bool, ample: bool, remedy: str) -> None:
-    made = plan(structs.replace(VLLM, **changes))
+    made = plan(VLLM.model_copy(update=changes))
     assert (made.fits, made.ample) == (fits, ample)
     assert (made.remedy == "") if not remedy else re.search(remedy, made.remedy), made.remedy
 
 
 def test_the_remedies_hold() -> None:
-    wide = plan(structs.replace(VLLM, parallel=64))
-    assert plan(structs.replace(VLLM, parallel=wide.sequences)).ample
-    assert plan(structs.replace(VLLM, parallel=64, context=wide.longest)).ample
-    assert not plan(structs.replace(VLLM, parallel=64, context=wide.longest + 16)).ample
-    long = plan(structs.replace(VLLM, context=250_000))
-    assert plan(structs.replace(VLLM, context=long.tokens)).fits
-    assert plan(structs.replace(VLLM, context=250_000, parallelism=Parallelism(tensor=2))).fits
+    wide = plan(VLLM.model_copy(update={"parallel": 64}))
+    assert plan(VLLM.model_copy(update={"parallel": wide.sequences})).ample
+    assert plan(VLLM.model_copy(update={"parallel": 64, "context": wide.longest})).ample
+    assert not plan(VLLM.model_copy(update={"parallel": 64, "context": wide.longest + 16})).ample
+    long = plan(VLLM.model_copy(update={"context": 250_000}))
+    assert plan(VLLM.model_copy(update={"context": long.tokens})).fits
+    assert plan(VLLM.model_copy(update={"context": 250_000, "parallelism": Parallelism(tensor=2)})).fits
 
 
 def test_what_makes_it_smaller_or_larger() -> None:
     base = plan(VLLM)
-    eight = plan(structs.replace(VLLM, weight_bits=8))
+    eight = plan(VLLM.model_copy(update={"weight_bits": 8}))
     assert eight.weights == pytest.approx(base.weights / 2 + 128_256 * 4096 * 2, rel=0.001)  # ends stay in 16 bits
-    assert plan(structs.replace(VLLM, kv_dtype="fp8")).tokens == pytest.approx(2 * base.tokens, abs=32)
-    assert plan(structs.replace(VLLM, eager=True)).overhead < base.overhead
+    assert plan(VLLM.model_copy(update={"kv_dtype": "fp8"})).tokens == pytest.approx(2 * base.tokens, abs=32)
+    assert plan(VLLM.model_copy(update={"eager": True})).overhead < base.overhead
     lora = (specs.LoraAdapter(name="a", path="a", rank=64),)
-    assert plan(structs.replace(VLLM, adapters=lora)).overhead > base.overhead
-    double = plan(structs.replace(VLLM, dtype="float32"))
+    assert plan(VLLM.model_copy(update={"adapters": lora})).overhead > base.overhead
+    double = plan(VLLM.model_copy(update={"dtype": "float32"}))
     assert (double.weights, double.token) == (2 * base.weights, 2 * base.token)
 
 
 def test_a_cost_is_the_price_of_an_hour_by_what_it_serves() -> None:
-    spec = structs.replace(VLLM, cost=specs.EngineCost(gpu_hour_usd=Decimal("1.2"), host_hour_usd=Decimal("0.3")))
+    spec = VLLM.model_copy(update={"cost": specs.EngineCost(gpu_hour_usd=Decimal("1.2"), host_hour_usd=Decimal("0.3"))})
     made = plan(spec)
     assert made.usd is not None
     assert made.usd.output.likely == pytest.approx(1.5 / 3600 * 1e6 / made.speed.output.likely)
-    two = plan(structs.replace(spec, parallelism=Parallelism(tensor=2)))
+    two = plan(spec.model_copy(update={"parallelism": Parallelism(tensor=2)}))
     assert two.hourly == Decimal("2.7")
     assert plan(VLLM).usd is None
 
 
 def test_without_gpus_the_limit_is_the_cache_or_this_machine_s_memory_which_replicas_share() -> None:
-    small = structs.replace(VLLM, gpu="", architecture=structs.replace(LLAMA_3, parameters_b=0.1))
-    made = plan(structs.replace(small, context=131_072))
+    small = VLLM.model_copy(update={"gpu": "", "architecture": LLAMA_3.model_copy(update={"parameters_b": 0.1})})
+    made = plan(small.model_copy(update={"context": 131_072}))
     assert not made.fits
     assert made.remedy == "lower context to 8192, or set cpu_cache_gib: 256"
     assert plan(small).fits
-    large = plan(structs.replace(SMOLLM2, cache_mib=10_000_000))
+    large = plan(SMOLLM2.model_copy(update={"cache_mib": 10_000_000}))
     assert not large.fits
     assert "GiB are missing on this machine" in large.remedy
-    alone, two = plan(SMOLLM2), plan(structs.replace(SMOLLM2, replicas=2))
+    alone, two = plan(SMOLLM2), plan(SMOLLM2.model_copy(update={"replicas": 2}))
     assert GIB < alone.available == large.available < 10_000_000 * MIB
     assert (two.memory_bytes, two.available) == (2 * alone.memory_bytes, alone.available // 2)
 
@@ -353,7 +352,7 @@ UNKNOWN: list[tuple[str, Architecture | None, str]] = [
     ("{}/empty", None, "config.json can't be read: No such file or directory: copy the whole model"),
     ("{}/odd", None, "config.json is of an unknown form .'hidden_size'.: add `architecture` to its spec"),
     *(
-        ("a/b", structs.replace(LLAMA_3, **{key: gap}), f"`architecture` has no {key}: add it as the model's config")
+        ("a/b", LLAMA_3.model_copy(update={key: gap}), f"`architecture` has no {key}: add it as the model's config")
         for key, gap in GAPS.items()
     ),
 ]
@@ -367,7 +366,7 @@ def test_a_model_of_which_too_little_is_known_is_told(
         (tmp_path / name).mkdir()
     (tmp_path / "odd" / "config.json").write_text('{"num_hidden_layers": 1, "num_attention_heads": 1}')
     with pytest.raises(EngineError, match=message):
-        plan(structs.replace(VLLM, path=path.format(tmp_path), architecture=known))
+        plan(VLLM.model_copy(update={"path": path.format(tmp_path), "architecture": known}))
 
 
 def test_what_somebody_else_runs_is_not_planned() -> None:

@@ -94,7 +94,7 @@ def test_check_and_serve_name_a_broken_spec_where_the_policy_does(tmp_path: Path
     told = [str(problem) for problem in inspect_policy(path)]
     place = f"{path}:3:{POLICY.splitlines()[2].index('%s}')}"
     assert [line.partition(f"{tmp_path}/own.yaml:")[2] for line in told if "own.yaml:" in line] == [
-        "1:1: the key 'context' is missing: add context: …",
+        "1:1: the key 'context' is missing in the spec: add context: …",
         "5:1: unknown key 'contxt' in the spec: did you mean 'context'?",
         "7:6: unknown GPU 'l40-48gb': did you mean 'l40s-48gb'?",
     ]

@@ -8,14 +8,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local_serving import EngineError
 from local_serving.llamacpp import model_path
 from local_serving.recipe import EngineHome, arguments, environment, names, recipe, share
-from local_serving.spec import EngineError, Llamacpp, Parallelism, Parts, SpecError, Vllm, known, read
+from local_serving.spec import Llamacpp, Parallelism, Parts, SpecError, Vllm, known, read
 from tests.tables import data, each_row
 
 VALID = "name: mine\nengine: llamacpp\nmodel: local/mine\nfile: mine.gguf\ncontext: 512\n"
@@ -106,7 +106,7 @@ def test_a_wrong_spec_is_told_at_the_place_and_with_the_remedy(tmp_path: Path, t
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = VLLM.replace("context: 4096\n", "contxt: 4096\n") + "tools: hermess\nparallelism: {tenor: 2}\ngpu: h1\n"
     assert [line.partition(": ")[2] for line in told(tmp_path, text)] == [
-        "the key 'context' is missing: add context: …",
+        "the key 'context' is missing in the spec: add context: …",
         "unknown key 'contxt' in the spec: did you mean 'context'?",
         "vLLM 0.32 has no tool parser 'hermess': did you mean 'hermes'?",
         "unknown key 'tenor' in parallelism: did you mean 'tensor'?",
@@ -117,7 +117,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
 def test_what_follows_from_a_mistake_is_no_mistake_of_its_own(tmp_path: Path) -> None:
     """Two GPUs are right for what was meant; with the wrong number left out they would be one too many."""
     text = VLLM + "gpu: l4-24gb\ngpus: [0, 1]\nparallelism: {tensor: two}\n"
-    assert told(tmp_path, text) == ["8:23: parallelism.tensor must be a whole number: write digits only, e.g. 4096"]
+    assert told(tmp_path, text) == ["8:23: parallelism.tensor must be a whole number: write digits only, e.g. 5000"]
 
 
 def test_a_plug_in_brings_parsers_of_its_own(tmp_path: Path) -> None:
@@ -143,15 +143,15 @@ HOME = Path("/srv/engines")
 DOES = {"path", "context", "parallel", "model"}
 """Of the base already."""
 ELSEWHERE = {
-    *("name", "replicas", "cost", "licence", "architecture", "start_s", "python", "image", "weight_bits", "gpus"),
-    *("environment", "cpu_cache_gib"),
+    *("engine", "name", "replicas", "cost", "licence", "architecture", "start_s", "python", "image", "weight_bits"),
+    *("gpus", "environment", "cpu_cache_gib"),
 }
 """Fields that the command line does not have: of the plan, the price, the launch or the environment."""
 FLAGS = data(__file__, "vllm_flags.yaml")
 
 
 def changed(**changes: Any) -> Vllm:
-    return msgspec.convert(msgspec.structs.asdict(BASE) | changes, Vllm, from_attributes=True)
+    return Vllm.model_validate(BASE.model_dump() | changes)
 
 
 def test_what_every_engine_is_called_with() -> None:
@@ -172,7 +172,7 @@ def test_a_field_becomes_its_flags_and_nothing_without_it(changes: dict[str, Any
 
 def test_every_field_has_its_place() -> None:
     fields = {field for changes, _ in FLAGS for field in changes}
-    assert fields | ELSEWHERE | DOES == set(Vllm.__struct_fields__)
+    assert fields | ELSEWHERE | DOES == set(Vllm.model_fields)
     assert not fields & ELSEWHERE
 
 

@@ -11,8 +11,7 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
-from local_serving import watch
-from local_serving.spec import EngineError
+from local_serving import EngineError, watch
 from local_serving.supervisor import Supervisor
 from router.types.target import EngineState, Status
 from tests.local_serving.supervised import SMOLLM2, alive, in_loop, pid, start, started, state, supervising, until

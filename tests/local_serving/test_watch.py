@@ -9,7 +9,6 @@ from typing import Any, Self
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from local_serving import watch
 from local_serving.spec import External, Vllm, read
@@ -72,7 +71,7 @@ def test_each_kind_of_engine_has_its_words() -> None:
     assert words_of(Vllm(name="v", model="m", path="m", context=100)) == "vllm"
     theirs = External(name="e", model="m", urls=("http://h/v1",))
     metrics: Any = {"vllm": "vllm", "llamacpp": "llamacpp", "none": None}
-    assert {name: words_of(structs.replace(theirs, metrics=name)) for name in metrics} == metrics
+    assert {name: words_of(theirs.model_copy(update={"metrics": name})) for name in metrics} == metrics
 
 
 class Engine(Upstream):

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import yaml
 
 from local_serving.spec import Vllm, known, read
@@ -12,7 +11,7 @@ _FOLDER = Path(__file__).parent
 _PLAIN = {"name": "plain", "model": "vllm/plain", "path": "acme/plain-8b", "context": 8192, "gpu": "h100-80gb"}
 _SPECS = yaml.safe_load((_FOLDER / "specs.yaml").read_text("utf-8"))
 _SHIPPED = [spec for spec in map(read, known()) if isinstance(spec, Vllm) and spec.gpu and spec.parallelism.nodes == 1]
-ONE_MACHINE, MACHINES = (msgspec.convert([_PLAIN | row for row in rows], list[Vllm]) for rows in _SPECS.values())
+ONE_MACHINE, MACHINES = ([Vllm.model_validate(_PLAIN | row) for row in rows] for rows in _SPECS.values())
 ONE_MACHINE += _SHIPPED
 BY_NAME = {spec.name: spec for spec in (*ONE_MACHINE, *MACHINES)}
 TALKATIVE = BY_NAME["talkative_v1.5"]

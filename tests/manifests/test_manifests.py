@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
-from msgspec import structs
 
-from local_serving import manifests
+from local_serving import EngineError, manifests
 from local_serving.manifests import PORT, compose, container, dumped, kubernetes, label, nodes, services_of, written
-from local_serving.spec import EngineError, LoraAdapter, Vllm, gpus, read
+from local_serving.spec import LoraAdapter, Vllm, gpus, read
 from router.config.load import inspect_policy
 from router.testing import lowpass
 from tests.manifests import BY_NAME, MACHINES, ONE_MACHINE, TALKATIVE, parsed
@@ -63,7 +61,7 @@ def test_what_is_json_or_has_several_values_arrives_whole() -> None:
     assert json.loads(options["--default-chat-template-kwargs"][0]) == TALKATIVE.template_options
     assert options["--lora-modules"] == ["sql=/models/adapters/sql", "law=acme/law"]
     assert (options["--max-lora-rank"], options["--tool-strict-level"]) == (["16"], ["parameter"])
-    spec = structs.replace(TALKATIVE, parallelism=structs.replace(TALKATIVE.parallelism, data=2))
+    spec = TALKATIVE.model_copy(update={"parallelism": TALKATIVE.parallelism.model_copy(update={"data": 2})})
     assert parsed(container(spec).command)["--api-server-count"] == ["1"], "several refuse adapters at run time"
     assert "--api-server-count" not in options
 
@@ -100,7 +98,7 @@ def test_over_ray_only_the_head_runs_vllm() -> None:
 @each_row("parallelism, reason", data(__file__, "uneven_nodes.yaml"))
 def test_what_no_node_can_hold_evenly_is_refused(parallelism: dict[str, Any], reason: str) -> None:
     keys = {"name": "odd", "model": "m", "path": "/m", "context": 1, "gpu": "h100-80gb", "parallelism": parallelism}
-    spec = msgspec.convert(keys, Vllm)
+    spec = Vllm.model_validate(keys)
     for platform in (lambda: nodes(spec, HEAD), lambda: kubernetes(spec)):
         with pytest.raises(EngineError, match=reason):
             platform()
@@ -181,7 +179,7 @@ def test_no_gpu_is_given_away_twice() -> None:
     assert sorted(int(gpu) for own in ids.values() for gpu in own) == list(range(11))
 
 
-LORAS = msgspec.convert([{"name": name, "path": f"/srv/{name}/lora"} for name in "ab"], tuple[LoraAdapter, ...])
+LORAS = tuple(LoraAdapter(name=name, path=f"/srv/{name}/lora") for name in "ab")
 TWICE = "/srv/b/lora and /srv/a/lora would both be /models/adapters/lora"
 NO_IMAGE = "slow: no image is known for vLLM on a CPU: set `image`"
 
@@ -190,8 +188,8 @@ NO_IMAGE = "slow: no image is known for vLLM on a CPU: set `image`"
     "specs, message",
     [
         ([BY_NAME["plain"]] * 2, "two engines have the same name"),
-        ([structs.replace(TALKATIVE, adapters=LORAS)], TWICE),
-        ([structs.replace(BY_NAME["slow"], image="")], NO_IMAGE),
+        ([TALKATIVE.model_copy(update={"adapters": LORAS})], TWICE),
+        ([BY_NAME["slow"].model_copy(update={"image": ""})], NO_IMAGE),
         ([MACHINES[0]], "needs 2 machines: use `lowpass local kubernetes`"),
     ],
 )
