@@ -340,7 +340,7 @@ def test_memory_is_bounded_and_keeps_what_is_in_use() -> None:
 
 # What is expected to be in a target's cache, and what that makes of its price.
 
-TURN = CachePrefix(7, "0a", 0.25)
+TURN, STAKES = CachePrefix(7, "0a", 0.25), Objective(failure_nano=1)
 KEPT = structs.replace(PRICE, cache_read=PRICE.input // 10, cache_write=PRICE.input * 5 // 4)
 LONG = target(context=200_000, price=KEPT)
 ANTHROPIC = structs.replace(LONG, provider=structs.replace(REMOTE, wire=Wire.ANTHROPIC))
@@ -407,16 +407,14 @@ def test_a_conversation_leaves_a_warm_target_once_that_pays_over_the_turns_that_
     dear = structs.replace(KEPT, input=4 * KEPT.input, cache_read=4 * KEPT.input // 10, cache_write=5 * KEPT.input)
     places = target("t", context=200_000, price=dear), structs.replace(LONG, id="cheap")
     forecaster, asked = Forecaster(places, TargetStats(), PassRateModel(places)), request(prompt_bytes=80_000)
-    template = structs.replace(TURN, shared=0.9)
-    other = structs.replace(template, conversation=8)
+    template, other = structs.replace(TURN, shared=0.9), CachePrefix(8, "0a", 0.9)
     for prefix, known, chosen in (
         (TURN, told(), 0),
         (TURN, told(times=9), 1),
         (other, told(prefix=template, times=9), 1),
     ):
         forecast = forecaster.forecast(places, asked, SEEN, 0, None, known.expected(prefix, 20_000, 2_000))
-        stakes = Objective(failure_nano=1)
-        given = DecisionInput(targets=places, forecast=forecast, classification=SEEN, stakes=stakes, draw=0.5)
+        given = DecisionInput(targets=places, forecast=forecast, classification=SEEN, stakes=STAKES, draw=0.5)
         assert expected_loss(given, np.zeros(2, np.intp), 0.0).best == chosen, forecast.for_later
 
 
