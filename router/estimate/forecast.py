@@ -171,18 +171,7 @@ class Forecaster:
         else:
             whole_prompt = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
         sent = np.minimum(whole_prompt, known.context)
-        read_tokens, for_later, fixed = known.nothing, known.nothing, sent * known.rate_in + known.fee
-        if cached.reads or known.writes:
-            kept = (sent >= known.least) & (known.rate_read < known.rate_in)
-            there = np.array([cached.reads.get(target.id, 0.0) for target in targets])
-            read_tokens = np.where(kept, np.minimum(there, sent), 0.0)
-            # What is long enough to be kept, and is not in the cache yet, is written to it.
-            rate_new = np.where(sent >= known.least, known.rate_write, known.rate_in)
-            fixed = read_tokens * known.rate_read + (sent - read_tokens) * rate_new + known.fee
-            again = np.maximum(
-                (sent - read_tokens) * cached.for_later, (sent * cached.shared - read_tokens) * cached.shared_for_later
-            )
-            for_later = np.where(kept, again * (rate_new - known.rate_read), 0.0)
+        read_tokens, for_later, fixed = _input(known, cached, targets, sent)
         of_all = each
         if choices > 1:
             out, usual_out, of_all, thinking = (part * choices for part in (out, usual_out, each, thinking))
@@ -353,6 +342,23 @@ def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
     chances = SURE / (1 + np.exp(far * (-1.702 / spreads)))
     whole: Vector = np.minimum(chances, 1.0).prod(axis=0)
     return whole
+
+
+def _input(
+    known: _KnownWork, cached: CachedPrompt, targets: Sequence[Target], sent: Vector
+) -> tuple[Vector, Vector, Vector]:
+    """Of prompts of `sent` tokens: what is read from caches, what is paid for later requests, and what all of it costs.
+    What is long enough to be kept, and is not in the cache yet, is written to it."""
+    if not (cached.reads or known.writes):
+        return known.nothing, known.nothing, sent * known.rate_in + known.fee
+    kept = (sent >= known.least) & (known.rate_read < known.rate_in)
+    reads = np.array([cached.reads.get(target.id, 0.0) for target in targets])
+    read = np.where(kept, np.minimum(reads, sent), 0.0)
+    new, shared = sent - read, sent * cached.shared - read
+    rate_new = np.where(sent >= known.least, known.rate_write, known.rate_in)
+    again = np.maximum(new * cached.for_later, shared * cached.shared_for_later)
+    for_later = np.where(kept, again * (rate_new - known.rate_read), 0.0)
+    return read, for_later, read * known.rate_read + new * rate_new + known.fee
 
 
 def _spread(kind: WorkStats, output: int) -> float:

@@ -29,8 +29,6 @@ OWN = 0.1**2
 """Variance of what a target's pass rate in a template is above what it is expected to be …"""
 FEW = 8.0
 """… and at most that of the mean of so many outcomes: what is expected counts like so many where nearly all pass."""
-
-
 LOOKS, MOST_APART = 1.0, 2.0
 """Sum of squares of what requests of a template were expected to pass, ÷ variance of an outcome, as much as which is
 believed beforehand: that those which look harder are; and by how many times as much they may be."""
@@ -42,8 +40,6 @@ LEAST_OTHERS = 0.01
 LEAST = 0.001
 LEAST_DOUBT = 0.03
 """What is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference, against one of a half."""
-
-
 ODD, CLEAR = 6.0, 0.5
 """Outcomes against what was expected that are believed, where nearly all pass or fail: one may be a mistake of who
 judged it, and counts for next to nothing. Where `doubt` is so large, any is."""
@@ -265,10 +261,8 @@ class Templates:
         rows = []
         for template, known in self._known.items():
             at = np.flatnonzero(known.sums[:, 0])
-            names = tuple(self._targets[row] for row in at)
-            rows.append(
-                _TemplateRows(template, known.at_ms, names, known.sums[at].astype("<f4").tobytes(), known.watched)
-            )
+            names, sums = tuple(self._targets[row] for row in at), known.sums[at].astype("<f4").tobytes()
+            rows.append(_TemplateRows(template, known.at_ms, names, sums, known.watched))
         return _encoder.encode(rows)
 
     def restore(self, state: bytes) -> bool:
