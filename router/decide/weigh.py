@@ -176,7 +176,7 @@ class ExpectedLoss(Struct, frozen=True, eq=False):
 
 
 def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: float) -> ExpectedLoss:
-    """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and better:
+    """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and no worse:
     so raising the price of a failure never leads to one that is dearer and worse."""
     forecast, stakes = situation.forecast, situation.stakes
     p, nodes, cost = forecast.p, forecast.p_nodes, forecast.cost - forecast.for_later
@@ -192,7 +192,7 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
         evident = among & (margin > 0.0)
         if np.count_nonzero(evident):
             best = int(np.where(evident, value, np.inf).argmin())
-    surely = among & (cost < cost[best]) & (p > p[best])
+    surely = among & (cost < cost[best]) & (p >= p[best])
     if np.count_nonzero(surely):
         best = int(np.where(surely, value, np.inf).argmin())
     return ExpectedLoss(value, out, margin, baseline, best)

@@ -97,10 +97,9 @@ that is left of what was observed before a change: half an outcome to one."""
 
 
 class _Level(NamedTuple):
-    """What a template's outcomes say of n targets."""
+    """What a template's outcomes say of n targets, and whether there are any [n]."""
 
     observed: NDArray[np.bool_]
-    """[n]: whether there is any of a target."""
     weight: Vector
     """[n]: 1 ÷ variance of the mean outcome; 1 where there is none."""
     there: Vector
@@ -112,7 +111,7 @@ class _Level(NamedTuple):
     apart: float
 
 
-def _observed(rows: Vector, learned: Vector, p: Vector) -> _Level:
+def _observed(rows: Vector, learned: Vector, p: Vector, apart: float) -> _Level:
     """Of sums [n, 5 + K]. `learned` [n, K]: weights of traits; `p` [n]: expected of this request."""
     observed = rows[:, 0] > 0
     weight = np.where(observed, rows[:, 0], 1.0)
@@ -121,7 +120,7 @@ def _observed(rows: Vector, learned: Vector, p: Vector) -> _Level:
     there = np.where(observed, kept(foretold + of_traits), p)
     above = np.where(observed, above - of_traits, 0.0)
     above = believed(above, weight * (there * (1 - there) + NOISE_FLOOR), there)
-    return _Level(observed, weight, there, above, foretold, _apart(rows))
+    return _Level(observed, weight, there, above, foretold, apart)
 
 
 def _carried(
@@ -214,8 +213,9 @@ class Templates:
         rows = self._rows(template, at)
         if rows is None:
             return nodes, own_sd
-        p = NODE_WEIGHTS @ nodes
-        level = _observed(rows, learned[at], p)
+        p, known = NODE_WEIGHTS @ nodes, self._known.get(template)
+        # Templates of an application differ in more than in how hard they look: what fails in one says nothing of that.
+        level = _observed(rows, learned[at], p, 1.0 if known is None else _apart(known.sums[at]))
         observed, there, variance = level.observed, level.there, level.there * (1 - level.there) + NOISE_FLOOR
         doubt_p, doubt_there = doubt(np.array((p, there)))
         # Of requests like those observed: what all targets share, and what is each one's own.

@@ -216,8 +216,7 @@ def rates(model: PassRateModel, template: str) -> list[float]:
 def test_what_all_fail_is_hard_for_all_in_this_template_alone() -> None:
     model = taught(*[("a", "strong", 0.0)] * 8)
     (weak, strong), (weak_there, strong_there) = rates(model, "a"), rates(model, "b")
-    assert strong < strong_there - 0.05
-    assert weak < weak_there
+    assert (strong < strong_there - 0.05, weak < weak_there) == (True, True)
 
 
 def test_after_failures_a_harder_request_of_the_template_is_less_likely_right_and_not_impossible() -> None:
@@ -246,12 +245,10 @@ def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_o
     pairs = [("a", "weak", 1.0), ("a", "strong", 0.0)]
     models = [taught(*pairs * times) for times in (0, 8, 50)]
     before, few, many = (rates(model, "a") for model in models)
-    assert before[0] < before[1]
-    assert few[0] - few[1] > 0.25
-    assert many[0] - many[1] > 0.7
+    assert (before[0] < before[1], few[0] - few[1] > 0.25, many[0] - many[1] > 0.7) == (True, True, True)
     none, some, sure = (model.expect(structs.replace(SEEN, reading=READ, template="a"), EVERY) for model in models)
+    assert np.ptp(sure.nodes[:, 0]) < np.ptp(none.nodes[:, 0])
     assert sure.own_sd[0] < min(some.own_sd[0], none.own_sd[0])
-    assert (np.ptp(sure.nodes[:, 0]) < np.ptp(none.nodes[:, 0])).all()
 
 
 def test_after_two_hundred_outcomes_a_template_passes_as_often_as_they_did() -> None:
@@ -276,6 +273,11 @@ def test_how_requests_of_a_template_look_counts_as_far_as_those_that_look_harder
             model.observe(structs.replace(outcome("strong", score, read), template="a"))
         easy, hard = (model.expect(structs.replace(SEEN, reading=read, template="a"), EVERY).p[1] for read in looks)
         assert (easy > least, hard > most) == (True, bool(harder))
+    # Wrong answers in an easy template don't make hard requests of its application's others look solved.
+    model = PassRateModel((WEAK, STRONG))
+    for score, last in ((1.0, "1"), (1.0, "1"), (1.0, "1"), (0.0, "2")) * 10:
+        model.observe(structs.replace(outcome("strong", score, reading(0.02)), template="5" * 14 + last * 10))
+    assert rates(model, "5" * 14 + "3" * 10)[1] < rates(model, "a")[1]
 
 
 def test_a_template_that_is_another_under_its_name_is_learned_anew_of_all_targets() -> None:
@@ -337,9 +339,7 @@ def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_ever
     for _ in range(300):
         trusted.observe(structs.replace(outcome("strong", 0.0, READ), template=POISONED, source="reviewer.qa"))
     assert max(rates(poisoned, POISONED)[1], rates(trusted, OTHER)[1]) < 0.25
-    assert poisoned.posterior.count == pytest.approx(trusted.posterior.count), (
-        "exploration asks whether anything is said at all"
-    )
+    assert poisoned.posterior.count == pytest.approx(trusted.posterior.count)  # exploration asks for it
     poisoned.widen("strong")
     for policy in ((WEAK, STRONG), (WEAK,), (WEAK, STRONG)):
         poisoned.adopt(policy)
