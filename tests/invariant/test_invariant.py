@@ -56,12 +56,7 @@ def _worth_it(result: Found) -> None:
 
 # What is taken from the door → what must come of it.
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any], str]] = {
-    "the guard is not asked again": (EgressFilter, "_refusal", lambda *_: "", "it can read"),
-    "what the bytes show does not count": (
-        *(EgressFilter, "_refusal"),
-        lambda _, sent, __: sent.guard.refusal(sent.target, sent.classes, 0, redacted=sent.redacted),
-        "it can read",
-    ),
+    "the guard is not asked again": (ClassGuard, "refusal", lambda *_, **__: "", "it can read"),
     "the bytes are not looked at": (ClassGuard, "unseen", lambda *_: _NOTHING, "it can read"),
     "the time is not looked at": (egress, "now_ms", lambda: 0, "its evidence had expired"),
     "the caller's region is not asked for": (egress, "narrowed", lambda *_: "", "another region"),
