@@ -62,7 +62,7 @@ class CascadeStrategy(_Listed):
 
     def rank(self, situation: DecisionInput) -> Ranking:
         check = VerifierQuality(self.accepts_right, self.accepts_wrong)
-        checked = PairOption(Levels(2), lambda p: cascade_value(situation.forecast.cost, p, check))
+        checked = PairOption(Levels(2), lambda p: cascade_value(situation.forecast.weighed_cost, p, check))
         return ranked(situation, self.caution, [checked] if situation.verified and len(situation.targets) > 1 else [])
 
 
@@ -218,7 +218,7 @@ class SelfConsistency(_Listed):
         comparable = situation.samples_differ and situation.classification.task in COMPARABLE
         # A further sample is drawn only where it pays.
         counts = range(2, self.samples + 1) if comparable and len(situation.targets) > 1 else ()
-        by_count = [partial(sample_value, situation.forecast.cost, samples=count) for count in counts]
+        by_count = [partial(sample_value, situation.forecast.weighed_cost, samples=count) for count in counts]
         votes = [PairOption(Vote(count), by, count) for count, by in zip(counts, by_count, strict=True)]
         return ranked(situation, self.caution, votes)
 

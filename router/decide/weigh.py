@@ -179,10 +179,10 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
     """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and no worse:
     so raising the price of a failure never leads to one that is dearer and worse."""
     forecast, stakes = situation.forecast, situation.stakes
-    p, nodes, cost = forecast.p, forecast.p_nodes, forecast.cost - forecast.for_later
+    p, nodes, cost = forecast.p, forecast.p_nodes, forecast.weighed_cost
     if situation.queues:
         p, nodes = map(timely(situation).__mul__, (p, nodes))
-    value, usual = price(cost, p, stakes), price(forecast.usual_cost - forecast.for_later, forecast.usual_p, stakes)
+    value, usual = price(cost, p, stakes), price(forecast.usual_cost, forecast.usual_p, stakes)
     among = _among(situation, out)
     baseline = int(np.where(among, usual, np.inf).argmin())
     margin, best = value[baseline] - value, baseline
@@ -298,14 +298,14 @@ def _regret(forecast: Forecast, nodes: Vector, stakes: Objective, baseline: int)
 
 def _gains(forecast: Forecast, nodes: Vector, stakes: Objective, choice: int) -> tuple[Vector, Vector]:
     """[3, T]: what each target's value is better than that of `choice` at each node; [T]: its standard deviation."""
-    values = price(forecast.cost - forecast.for_later, nodes, stakes)
+    values = price(forecast.weighed_cost, nodes, stakes)
     gain = values[:, choice, None] - values
     if not _finite(gain):
         gain = np.nan_to_num(gain, posinf=_MOST, neginf=-_MOST)
     if stakes.failure_nano is not None:
         own = stakes.failure_nano * forecast.p_own_sd
     else:
-        own = forecast.cost / np.maximum(forecast.p, _LEAST_P) ** 2 * forecast.p_own_sd
+        own = forecast.weighed_cost / np.maximum(forecast.p, _LEAST_P) ** 2 * forecast.p_own_sd
     return gain, np.minimum(np.maximum(np.hypot(own, own[choice]), _TINY), _MOST)
 
 
@@ -340,7 +340,7 @@ def ranked(situation: DecisionInput, caution: float, options: Sequence[PairOptio
     situation, stakes, tactic = structs.replace(situation, forecast=forecast), situation.stakes, None
     single = expected_loss(situation, excluded(situation, caution), caution)
     low = np.minimum(np.maximum(forecast.p - caution * forecast.ranges().p_sd, 0.0), 1.0)
-    bounds = single.value[single.best], price(forecast.cost, low, stakes)[single.best]
+    bounds = single.value[single.best], price(forecast.weighed_cost, low, stakes)[single.best]
     order, why, least = by_value(single, single.best), partial(reasons, chosen=single.best), np.inf
     for option in options:
         expected, worse = option.value(forecast.p), option.value(low)

@@ -148,8 +148,7 @@ class CachedPrompt(NamedTuple):
     """Of one prompt: what targets have of it, and what is the use of sending it to one of them for later requests.
 
     As many requests are expected to follow as came before (Lindy's law): what the n-th one pays to have its prompt
-    kept is for n of them. So a conversation leaves a target once that pays over all the turns that it is likely to
-    have, and not only for the next one."""
+    kept is for n of them. So a conversation leaves a target once that pays over all turns that are likely to follow."""
 
     reads: Mapping[str, float] = {}
     """Tokens that each target is expected to read from its cache; others read none."""
@@ -204,25 +203,26 @@ class Caches:
         for target, kept in self._kept(prefix, rough, at_ms).items():
             hits = self._hits[target]
             reads[target] = kept * max((hits.sum + WEIGHT * HIT_MILLE) / (hits.count + WEIGHT) / 1_000, 1e-3)
-        times = [self._times(key, prefix.long, at_ms) for key in (prefix.conversation, prefix.template)]
-        turns, requests = [1 - 1 / (1 + before) for before in times]
-        return CachedPrompt(reads, turns, prefix.shared, requests)
+        before, of_template = (self._times(key, prefix.long, at_ms) for key in (prefix.conversation, prefix.template))
+        return CachedPrompt(reads, 1 - 1 / (1 + before), prefix.shared, 1 - 1 / (1 + of_template))
+
+    def _alive(self, key: int | str, long: bool, at_ms: int) -> dict[str, _SentPrefix]:
+        """What targets were sent that began like this, and should have still."""
+        lifetime = LONG_LIFETIME_MS if long else LIFETIME_MS
+        return {name: sent for name, sent in self._sent.get(key, {}).items() if at_ms - sent.at_ms <= lifetime}
 
     def _times(self, key: int | str, long: bool, at_ms: int) -> int:
         """Requests in a row that began like this."""
-        lifetime = LONG_LIFETIME_MS if long else LIFETIME_MS
-        kept = [sent.times for sent in self._sent.get(key, {}).values() if at_ms - sent.at_ms <= lifetime]
-        return max(kept, default=0)
+        return max((sent.times for sent in self._alive(key, long, at_ms).values()), default=0)
 
     def _kept(self, prefix: CachePrefix, rough: float, at_ms: int) -> Mapping[str, int]:
         """Tokens that each target was sent, and should have still. A conversation that is shorter now than before was
         written anew: only its instructions are the same."""
-        lifetime = LONG_LIFETIME_MS if prefix.long else LIFETIME_MS
         every: dict[str, int] = {}
         for key in (prefix.template, prefix.conversation):
-            for target, sent in self._sent.get(key, {}).items():
+            for target, sent in self._alive(key, prefix.long, at_ms).items():
                 same = key == prefix.template or sent.tokens <= rough * SAME
-                if same and at_ms - sent.at_ms <= lifetime and sent.tokens >= LEAST:
+                if same and sent.tokens >= LEAST:
                     every[target] = max(every.get(target, 0), sent.tokens)
         return every
 

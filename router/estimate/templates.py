@@ -92,8 +92,7 @@ CHANGE_SLACK, CHANGED = 0.5, 16.0
 most one false alarm in 1,000 outcomes, where looks mislead, else none in 10,000; a fall from 90 to 0 % is found after
 10, a rise from 0 to 90 % after 8."""
 SETTLED, MOST_SURPRISE, LEFT = 32, 3.0, 5.0
-"""Outcomes of a template before any change is one; standard deviations that a score counts at most; and 1 ÷ variance
-that is left of what was observed before a change: half an outcome to one."""
+"""Outcomes before any change is one; standard deviations that a score counts at most; 1 ÷ variance kept of older."""
 
 
 class _Level(NamedTuple):

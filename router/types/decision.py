@@ -374,8 +374,9 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     thinking: Vector
     cached: Vector
     """Tokens of the prompt that each target has in its cache."""
-    for_later: Vector
-    """nano-USD of the cost that are paid for later requests, which will read the prompt from the target's cache."""
+    weighed_cost: Vector
+    """nano-USD: the cost, less what it pays for later requests, which read the prompt from the target's cache. Targets
+    and pairs are compared by it (and by `usual_cost`, likewise); caps and what is shown go by `cost`."""
     alike: Mapping[str, float] = {}
     """By target: outcomes of the request's template, else of its task, that the rates were learned from."""
     usual_p: Vector

@@ -43,7 +43,7 @@ def situation(
         output=_of(100.0, count),
         thinking=_of(0.0, count),
         cached=_of(0.0, count),
-        for_later=_of(0.0, count),
+        weighed_cost=nano,
         usual_p=_of(more.pop("usual_p", p), count),
         usual_cost=_of(more.pop("usual_cost", cost), count) * NANO_PER_USD,
         ranges=lambda: ranges,

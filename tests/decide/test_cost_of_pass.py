@@ -170,7 +170,7 @@ def test_what_makes_a_target_worse_never_makes_it_the_first(state: DecisionInput
     at = data.draw(st.integers(0, len(every) - 1))
     p, cost = forecast.p.copy(), forecast.cost.copy()
     p[at], cost[at] = p[at] / 2, cost[at] + usd(1)
-    worse = structs.replace(state, forecast=structs.replace(forecast, p=p, cost=cost))
+    worse = structs.replace(state, forecast=structs.replace(forecast, p=p, cost=cost, weighed_cost=cost))
     assert expected_loss(state, every, 0.0).best == at or expected_loss(worse, every, 0.0).best != at
 
 

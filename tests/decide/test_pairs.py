@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from router.decide import worth
 from router.decide.strategies import COMPARABLE, CascadeStrategy, SelfConsistency
@@ -41,6 +42,9 @@ def test_a_cheap_answer_that_can_be_checked_comes_first_unless_anything_is_accep
     three = cascade(situation([0.6, 0.9, 0.91], [0.001, 0.1, 0.12], stakes=stakes(3.0), verified=True))
     assert sorted(why(three).values())[-2:] == ["first", "second"]
     assert "chosen" not in why(three).values(), "the best alone is no longer said to be chosen"
+    state = situation(**PAYS)  # what is paid for later requests counts neither against a pair nor for it
+    dear = structs.replace(state.forecast, cost=state.forecast.cost + NANO_PER_USD)
+    assert cascade(structs.replace(state, forecast=dear)).tactic == Levels(2)
 
 
 @each_row(

@@ -415,7 +415,7 @@ def test_a_conversation_leaves_a_warm_target_once_that_pays_over_the_turns_that_
     ):
         forecast = forecaster.forecast(places, asked, SEEN, 0, None, known.expected(prefix, 20_000, 2_000))
         given = DecisionInput(targets=places, forecast=forecast, classification=SEEN, stakes=STAKES, draw=0.5)
-        assert expected_loss(given, np.zeros(2, np.intp), 0.0).best == chosen, forecast.for_later
+        assert expected_loss(given, np.zeros(2, np.intp), 0.0).best == chosen, forecast.weighed_cost
 
 
 @given(st.floats(0, 1e6), st.integers(1, 400_000))
