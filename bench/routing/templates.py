@@ -51,13 +51,14 @@ def error(data: Data, parts: Split, number: int, *, templates: bool) -> float:
     cards = known_models()
     model = PassRateModel([target(name, cards.get(name)) for name in data.targets])
     count: Counter[int] = Counter()
+    answers = list[tuple[int, int]]()
     for prompt in parts.known.tolist():
-        label = int(parts.label[prompt])
-        count[label] += 1
-        if count[label] <= number:
-            for at, name in enumerate(data.targets):
-                told = outcome(name, parts.seen[prompt], float(data.truth.score[prompt, at]))
-                model.observe(structs.replace(told, template=str(label) if templates else ""))
+        count[label := int(parts.label[prompt])] += 1
+        answers += [(prompt, at) for at in range(len(data.targets)) if count[label] <= number]
+    # As in traffic, where each request is another one: all targets' scores of a hard one in a row would be a change.
+    for prompt, at in np.random.default_rng(1).permutation(np.array(answers).reshape(-1, 2)).tolist():
+        told = outcome(data.targets[at], parts.seen[prompt], float(data.truth.score[prompt, at]))
+        model.observe(structs.replace(told, template=str(parts.label[prompt]) if templates else ""))
     every = np.arange(len(data.targets))
     rows = [
         model.expect(structs.replace(parts.seen[prompt], template=str(parts.label[prompt])), every).p

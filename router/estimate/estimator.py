@@ -85,6 +85,7 @@ class Estimator:
         self._costs = _Costs(len(targets))
         self._prompts: dict[str, Reading] = {}
         self._learned: set[tuple[str, str]] = set()
+        self._scored = Counter[str]()
         self._ignored = ignored
         self._usual = np.zeros(len(targets)), np.zeros(len(targets))
 
@@ -132,7 +133,7 @@ class Estimator:
             else:
                 self._ignored["updates_without_score"] += math.isnan(right)
                 self._learned.add((name, target))
-                self._learn(self._prompts[name], self.targets.index(target), right, cost)
+                self._learn(name, self.targets.index(target), right, cost)
         self._settle()
 
     def _read(self, prompts: Table) -> dict[str, Reading]:
@@ -148,17 +149,19 @@ class Estimator:
 
     def learn(self, prompts: Table, answers: "Mapping[tuple[str, str], _Answers]") -> None:
         """From the means of what is known of each prompt and model; models that are no targets are counted."""
-        readings = self._read(prompts)
+        self._read(prompts)
         for (prompt, model), values in answers.items():
             if model in self.targets:
                 score, cost = (sum(known) / len(known) if known else math.nan for known in values)
-                self._learn(readings[prompt], self.targets.index(model), score, cost)
+                self._learn(prompt, self.targets.index(model), score, cost)
             else:
                 self._ignored["rows_of_other_targets"] += max(1, *map(len, values))
         self._settle()
 
-    def _learn(self, reading: Reading, at: int, score: float, cost: float) -> None:
+    def _learn(self, prompt: str, at: int, score: float, cost: float) -> None:
+        reading = self._prompts[prompt]
         if not math.isnan(score):
+            self._scored[prompt] += 1
             self.rates.observe(outcome(self.targets[at], reading, score))
         if not math.isnan(cost):
             self._costs.add(reading.traits.astype(np.float64), at, cost)
@@ -167,6 +170,7 @@ class Estimator:
         """After outcomes: what is expected of the fit's prompts on average."""
         traits = np.array([reading.traits for reading in self._prompts.values()])
         self._costs.settle()
+        self.rates.posterior.asked = self._scored.total() / max(len(self._scored), 1)
         self._usual = self.rates.expect_each(traits)[0].mean(0), self._costs.expected(traits)[0].mean(0)
 
 
