@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache, partial
 from types import SimpleNamespace
 from typing import NamedTuple
+from unicodedata import normalize
 
 import msgspec
 import numpy as np
@@ -25,6 +26,8 @@ from router.types.target import Capability
 _PATTERNS = patterns("classify/data/asked.yaml")
 _AMOUNTS = table("classify/data/amounts.yaml")
 _figures = SimpleNamespace(**_PATTERNS["figures"], **_AMOUNTS["figures"])
+_STACKED = re.compile("[\u0300-\u036f]+")
+"""Marks that no letter is written with, but some are piled on."""
 AROUND, RESULT, SYSTEM = 5, 1, 4
 
 
@@ -65,10 +68,12 @@ def asked(request: Request) -> AskFeatures:
     users, answers, system, fields, properties, last_role, result, tools = _messages(request)
     whole, in_short, again, closes = _question(users, answers)
     ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
-    message = ends.encode(errors="replace").decode()
+    message, between = ends.encode(errors="replace").decode(), len(whole) - len(ends)
+    if not message.isascii():
+        message = _STACKED.sub("", normalize("NFC", message))
     instructing = instruction(message)
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
-    lower, size, long, most = ask.lower(), width(instructing), width(message) + len(whole) - len(message), 0.0
+    lower, size, long, most = ask.lower(), width(instructing), width(message) + between, 0.0
     raw = lower.encode()
     limits = [search(raw) for search in _limited] if _has.limiting(raw) else []
     limit = next(filter(None, limits), None) or ("?" in lower and _has.unexplained(raw))
@@ -93,7 +98,7 @@ def asked(request: Request) -> AskFeatures:
         *(from_tool, request.max_output is not None, size <= 12, size <= 40, size <= 100, follows),
         *(len(answers) >= 2 and answered < 300 * len(answers), tokens > 0),
         *(from_tool and bool(_failed(result[: _figures.page].lower().encode(errors="replace"))), '""' in ask),
-        *(size, long, len(whole) - len(instructing), len(users), len(answers), last_answer),
+        *(size, long, len(message) + between - len(instructing), len(users), len(answers), last_answer),
         *(len(tools), len(result), max(request.max_output or 0, 0), request.images),
         *(width(users[0][:2_000]) if len(users) > 1 else 0, answered / max(len(answers), 1), tokens, *counts),
     )

@@ -169,7 +169,10 @@ def _named(head: str, *, bare: bool = True) -> tuple[str, str]:
     return source or (alone[0] if alone else ""), target
 
 
-_FOREIGN = re.compile("[\u0370-\u03ff\u0530-\u10ff\u1200-\u1cff\uab70-\uabbf]+")
+_FOREIGN = re.compile(
+    "[\u0370-\u03ff\u0530-\u10ff\u1200-\u1cff\u1f00-\u1fff\u2c00-\u2c5f\u2c80-\u2ddf\ua000-\ua63f\ua6a0-\ua6ff"
+    "\ua800-\uabff\U00010000-\U0001cfff\U0001e000-\U0001edff]+"
+)
 """Letters of scripts of which the reader's vocabulary has no words …"""
 MOSTLY = 0.15
 """… and the share of a text from which on its words are in such a script: a single letter is a variable's name."""

@@ -53,7 +53,7 @@ MOST_LISTS = 32
 CARRIED = 0.5
 """Of what others' outcomes move a pass rate by: the standard deviation of how far they carry over."""
 ALIKE = 0.35
-"""Correlation of what several targets' scores of one request are above what was expected: 0.26 to 0.47 in public sets."""
+"""Correlation of several targets' scores of one request, against what was expected: 0.26 to 0.47 in public sets."""
 NOISE_FLOOR = 0.03
 """Added to p(1 − p): so that one surprise can't overturn what is known of a target."""
 
