@@ -127,7 +127,7 @@ class Settlement:
         """The last, once the request has its row."""
         self.context: ServedContext | None = None
         """Once it is decided."""
-        self.answer: str | None = None
+        self.answer = ""
         """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
 
     async def reserve(self, decision: Decision, bound: BudgetBound, at_ms: int) -> Refused | None:
@@ -203,7 +203,7 @@ class Settlement:
         if reservation.holds:
             charges = [0 if hold.unit is Unit.PARALLEL else hold.amount for hold in reservation.holds]
             self._accounting.store.settle(reservation, charges)
-            self._accounting.room.wake()
+            self._accounting.room.settled.set()
         lose(self._accounting.journal, self.id)
         del self._accounting.open[self.id]
 
@@ -243,7 +243,7 @@ class Settlement:
         charges, overrun, held = budget.charges()
         if budget.reservation.holds:
             accounting.store.settle(budget.reservation, charges)
-            accounting.room.wake()
+            accounting.room.settled.set()
             for account in self._bound.accounts:
                 if account.budget in accounting.alerts.watched:
                     accounting.alerts.touch(account)

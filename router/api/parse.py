@@ -62,7 +62,9 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
         budgets = [tokens for tokens in (stated.thinking_budget, own.thinking_budget) if tokens is not None]
         session = own.session or stated.session
         own = structs.replace(own, thinking_budget=min(budgets, default=None), session=session)
-    return structs.replace(request, id=request_id, endpoint=endpoint, raw=data, limits=own)
+    for name, value in (("id", request_id), ("endpoint", endpoint), ("raw", data), ("limits", own)):
+        structs.force_setattr(request, name, value)  # which nothing else knows yet
+    return request
 
 
 def _chat(body: Body, data: bytes) -> Parsed:

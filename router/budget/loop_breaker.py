@@ -217,8 +217,8 @@ class LoopBreaker:
             asked.approaching = self._approaching(asked)
         return asked
 
-    def settled(self, asked: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str | None) -> None:
-        """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, where that is known."""
+    def settled(self, asked: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str) -> None:
+        """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, as far as that is known."""
         if asked is None:
             return
         for part in (asked.key, asked.session, asked.chain):

@@ -131,9 +131,10 @@ class Words(Struct, frozen=True):
 
 def words(turn: AgentTurn) -> Words:
     spoken = bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
-    text, waits, failures, failed = _shortened(turn.heard), False, 0, False
+    text, waits, failures, failed = turn.heard, False, 0, False
+    if len(text) > (STATE if turn.acts else 3 * SLICE):
+        text = _shortened(text)
     if turn.acts:
-        text = turn.heard if len(turn.heard) <= STATE else text
         counts = _FAILURES.findall(text)
         failures = sum([int(before or behind or 0) for before, behind in counts])
         beside = _FAILURES.sub(" ", text) if counts else text
@@ -199,14 +200,14 @@ def _turn(messages: list[_TurnMessage], size: int, seed: int) -> AgentTurn:
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= 3 * SLICE:
-        return text
+    """Of a text of more than three slices."""
     middle = len(text) // 2
     return f"{text[:SLICE]} {text[middle : middle + SLICE]} {text[-SLICE:]}"
 
 
 def _words(text: str, without: bytes) -> list[bytes]:
-    text = _shortened(text)
+    if len(text) > 3 * SLICE:
+        text = _shortened(text)
     data = text.encode("utf-8", "replace").translate(_FOLDED, without)
     words = data.split()
     if len(data) < _UNSPACED * (len(words) + 1):

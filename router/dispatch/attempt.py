@@ -95,13 +95,13 @@ class AttemptRecord:
         now_ms: int,
         clock: Callable[[], float],
         health: Health,
-        lease: ReplicaLease,
+        lease: ReplicaLease | None,
         restorer: Restorer | None = None,
         options: AttemptOptions = ALONE,
     ) -> None:
         self.step, self.fit, self.call, self._learned, self._health = step, fit, call, budget.learned, health
         self.options, self.restorer, self.lease = options, restorer, lease
-        """`restorer`: of an answer to a request with placeholders."""
+        """`restorer`: of an answer to a request with placeholders; `lease`: where its target has an engine."""
         self.thinking = "none"
         self.dropped: tuple[str, ...] = ()
         self.meter: Meter | None = None
@@ -156,7 +156,8 @@ class AttemptRecord:
 
     def arrived(self, *, whole: bool = False) -> None:
         """The first bytes of an answer, or all of one that is no stream."""
-        now = self._clock()
+        came = None if self._response is None or not whole else self._response.arrived_ms
+        now = self._clock() if came is None else came
         self._first = int(now - self._start)
         if self.options.race is not None:
             self.options.race.begun = True
@@ -479,7 +480,8 @@ class AttemptRecord:
         ended = self._clock() if self._ended is None else self._ended
         if self._wait is not None and self._wait[1] == inf:
             self._wait[1] = ended
-        self.lease.leave()
+        if self.lease is not None:
+            self.lease.leave()
         target, took = self.step.target, int(ended - self._start)
         price, sample = target.price(model_served), None
         if usage is not None:

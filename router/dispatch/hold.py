@@ -83,16 +83,15 @@ WITH_FALLBACK = AttemptOptions(fallback=True)
 
 
 class ReplicaLease:
-    """An attempt's place among what its replica, at `url`, is at work on, taken when it is made. It has to be left, and
-    leaving it again changes nothing."""
+    """An attempt's place among what a replica of its target's engine, at `url`, is at work on, taken when it is made.
+    It has to be left, and leaving it again changes nothing."""
 
     __slots__ = ("_replicas", "_taken", "_target", "url")
 
     def __init__(self, replicas: Replicas, target: Target, request: Request | None, tried: list[str]) -> None:
         """`request`: None where no client sent it. `tried`: replicas that failed before; this one joins them."""
-        # A target without an engine has one address, at which nothing is counted.
-        self._replicas, self._target, self._taken = replicas, target, target.engine is not None
-        self.url = replicas.pick(target, request, tried) if self._taken else target.base_url
+        self._replicas, self._target, self._taken = replicas, target, True
+        self.url = replicas.pick(target, request, tried)
         tried.append(self.url)
 
     def leave(self) -> None:
@@ -101,8 +100,7 @@ class ReplicaLease:
             self._replicas.done(self.url)
 
     def worked(self) -> None:
-        if self._target.engine is not None:
-            self._replicas.succeeded(self.url)
+        self._replicas.succeeded(self.url)
 
     def broke(self) -> bool:
         """Whether the whole target did, and not this replica alone."""
@@ -123,14 +121,10 @@ class BudgetRoom:
     """Use inside one running event loop."""
 
     def __init__(self) -> None:
-        self._settled = asyncio.Event()
+        self.settled = asyncio.Event()
+        """Set when a request was settled here."""
         self.reading = set[asyncio.Task[None]]()
         """Late answers of all requests."""
-
-    def wake(self) -> None:
-        """Something was settled here."""
-        settled, self._settled = self._settled, asyncio.Event()
-        settled.set()
 
     async def until_there_is(
         self, reserve: Callable[[], Awaitable[Reservation | Refused]], patience_ms: float
@@ -142,7 +136,8 @@ class BudgetRoom:
             if isinstance(outcome, Reservation) or not outcome.passing or clock_ms() >= until:
                 return outcome
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._settled.wait(), LOOK_S)
+                self.settled.clear()
+                await asyncio.wait_for(self.settled.wait(), LOOK_S)
 
 
 def waited_ms(waits: Sequence[list[float]], now: float) -> float:
