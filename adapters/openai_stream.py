@@ -186,10 +186,10 @@ def parse(payload: bytes) -> tuple[dict[str, Raw], ChatAnswer]:
     """All fields as bytes, and what must be understood. An error inside a 2xx answer raises `UpstreamFailure` too."""
     try:
         fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
+        if not payload.isascii():
+            payload.decode()
     except UNREADABLE:
         raise UpstreamFailure(NO_JSON) from None
-    if not (payload.isascii() or is_text(payload)):
-        raise UpstreamFailure(NO_JSON)
     if answer.object in ("error", "Error") or (answer.error is not NULL and bytes(answer.error) not in BLANK):
         raise UpstreamFailure(streamed(payload))
     return fields, answer

@@ -133,7 +133,7 @@ def choose(
     session; `at_ms`: decided again, as of then, without its holds; `asks`: engines; `counts`: of its prompt; `left`: in
     its budgets, where they are short; `internal`: the name of its route, where no client sent it."""
     learned, seen, live = forecaster.learned, screened.classification, at_ms is None
-    route, targets = rules.routes[model] if model else _route(rules, request.model, caller)
+    route, targets = rules.routes[model or check(rules, request, caller)]
     if live:
         targets, app = learned.measured.priced(targets), request.limits.app or caller.name
         whole = with_reading(seen, request) if route.name in rules.reading else seen
@@ -254,18 +254,6 @@ def _prefix(request: Request, caller: Caller, template: str) -> CachePrefix:
     return CachePrefix(turns, template, min(shared, 1.0), request.caches_long)
 
 
-def _route(rules: CompiledPolicy, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:
-    name = (
-        model
-        if model in rules.routes
-        else next((name for pattern, name in rules.config.aliases.items() if fnmatchcase(model, pattern)), model)
-    )
-    route = rules.routes.get(name)
-    if route is None or ((caller.routes or caller.targets) and not may_name(rules, caller, name)):
-        raise unknown_model(model, [name for name in rules.routes if may_name(rules, caller, name)])
-    return route
-
-
 def may_name(rules: CompiledPolicy, caller: Caller, name: str) -> bool:
     """Whether a key may send `name` as its model. Bound to routes it names those, to targets those."""
     if name in rules.config.routes:
@@ -276,9 +264,15 @@ def may_name(rules: CompiledPolicy, caller: Caller, name: str) -> bool:
 def check(rules: CompiledPolicy, request: Request, caller: Caller) -> str:
     """The name of the request's route. Raises `ClientError` for names that the policy does not know or the key may not
     use."""
-    route, _ = _route(rules, request.model, caller)
-    name = request.limits.data_class
-    if name and name not in rules.screen.ranks:
-        message = f"Unknown data class '{name}'. The policy declares: {', '.join(rules.screen.ranks)}."
+    model, stated = request.model, request.limits.data_class
+    name = (
+        model
+        if model in rules.routes
+        else next((name for pattern, name in rules.config.aliases.items() if fnmatchcase(model, pattern)), model)
+    )
+    if name not in rules.routes or ((caller.routes or caller.targets) and not may_name(rules, caller, name)):
+        raise unknown_model(model, [name for name in rules.routes if may_name(rules, caller, name)])
+    if stated and stated not in rules.screen.ranks:
+        message = f"Unknown data class '{stated}'. The policy declares: {', '.join(rules.screen.ranks)}."
         raise ClientError(400, "invalid_request_error", message, param="x-lowpass-data-class")
-    return route.name
+    return name

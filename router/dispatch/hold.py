@@ -7,7 +7,7 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from router.decide.replicas import Replicas
 from router.errors import UpstreamFailure
@@ -152,34 +152,33 @@ def waited_ms(waits: Sequence[list[float]], now: float) -> float:
 
 LENT_PATIENCE_MS = 1_000
 """How long a request waits for what was split off: it may come back at once, or in a month."""
+UNRESERVED = Reservation("", ANY_AMOUNT)
 _LEAST_USD, _LEAST_THINKING = attrgetter("estimate.least.usd"), attrgetter("estimate.least.thinking")
 
 
-class BudgetHold:
+class BudgetHold(Struct, eq=False):
     """What one request may spend. Bound and opened before a byte leaves; `charges` says in the end what each pays."""
 
-    def __init__(
-        self,
-        store: BudgetStore,
-        learned: TargetStats,
-        room: BudgetRoom,
-        request: Request,
-        presence: ClientPresence | None = None,
-    ) -> None:
-        self._store, self.learned, self._room, self._request = store, learned, room, request
-        self.presence = presence or ClientPresence()
-        self._bound = UNBOUND
-        self._accounts: tuple[Account, ...] = ()
-        """Those that limit what it spends; the others are rates."""
-        self.bound = self._usd = self._thinking = self._partial = False
-        self.reservation = Reservation(request.id, ANY_AMOUNT)
-        self.attempts: list[Attempt] = []
-        self.reading = set[asyncio.Task[None]]()
-        """Attempts that were late, and are read on: what they cost is not known before."""
-        self.waits: list[list[float]] = []
-        """See `waited_ms`."""
-        self._extending = asyncio.Lock()
-        """Rivals hold more from the same reservation: one after the other."""
+    _store: BudgetStore
+    learned: TargetStats
+    _room: BudgetRoom
+    _request: Request
+    presence: ClientPresence = field(default_factory=ClientPresence)
+    _bound: BudgetBound = UNBOUND
+    _accounts: tuple[Account, ...] = ()
+    """Those that limit what it spends; the others are rates."""
+    bound: bool = False
+    _usd: bool = False
+    _thinking: bool = False
+    _partial: bool = False
+    reservation: Reservation = UNRESERVED
+    attempts: list[Attempt] = []
+    reading: set[asyncio.Task[None]] = set()
+    """Attempts that were late, and are read on: what they cost is not known before."""
+    waits: list[list[float]] = []
+    """See `waited_ms`."""
+    _extending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Rivals hold more from the same reservation: one after the other."""
 
     def bind(self, bound: BudgetBound) -> None:
         """Says what limits it, before it is opened."""

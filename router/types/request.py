@@ -1,7 +1,7 @@
 """A request as it was parsed, who sent it, and its classification."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -81,6 +81,28 @@ class Passage(Struct, frozen=True):
     role: str = ""
 
 
+class MessagePart(Struct, frozen=True):
+    type: str = ""
+    text: str | None = None
+
+
+class CalledFunction(Struct, frozen=True):
+    name: str = ""
+    arguments: str = ""
+
+
+class MessageCall(Struct, frozen=True):
+    function: CalledFunction = CalledFunction()
+
+
+class Message(Struct, frozen=True):
+    """Of a chat: what is said and called in it."""
+
+    role: str
+    content: str | Sequence[MessagePart] | None = None
+    tool_calls: Sequence[MessageCall] | None = None
+
+
 class Modality(StrEnum):
     """What nobody here can read: it is given the class that the policy has for it."""
 
@@ -138,6 +160,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """The whole body as the client sent it."""
     passages: tuple[Passage, ...] = ()
     """Every string that would be sent, decoded from JSON: messages, tool schemas, arguments, names of files."""
+    messages: Sequence[Message] | None = None
+    """Of a chat that holds nothing but texts and calls."""
     unscannable: frozenset[Modality] = frozenset()
     prompt_bytes: int
     """Size of the text that the provider will tokenise, JSON marks included; media are counted apart."""
