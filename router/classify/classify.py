@@ -113,9 +113,8 @@ class Classifier:
         """
         digests = _digests(fields) if fields else None
         known = None if digests is None else self._cache.get(digests[0])
-        if digests is not None and known is not None:
-            if digests[1] in self._cache or self._is_harmless(fields, digests[1]):
-                return known
+        if digests and known is not None and (digests[1] in self._cache or self._is_harmless(fields, digests[1])):
+            return known
         return _classes(self._conclude(self._find(body_views(body))[0]))
 
     def _is_harmless(self, fields: Fields, digest: bytes) -> bool:

@@ -115,7 +115,9 @@ class AttemptRecord:
         """Of what was sent."""
         self._region, self._verified = step.target.region, False
         """The region that counts, and whether the provider itself says so."""
-        self._started_ms, self._clock, self._start = now_ms, clock, clock()
+        self._started_ms, self._clock = now_ms, clock
+        self._start = 0.0
+        """When it left."""
         self._first: int | None = None
         self._ended: float | None = None
         """When all of a whole answer was here."""
@@ -220,7 +222,8 @@ class AttemptRecord:
 
     def leaves(self, classes: frozenset[str]) -> None:
         """The first byte is about to be sent: from now on it may be charged. `classes`: of what is sent."""
-        self.sent, self.classes, self._wait = True, classes, [self._clock(), inf]
+        self.sent, self.classes, self._start = True, classes, self._clock()
+        self._wait = [self._start, inf]
         self._waits.append(self._wait)
 
     def opened(self, response: UpstreamResponse) -> None:
@@ -482,7 +485,7 @@ class AttemptRecord:
             self._wait[1] = ended
         if self.lease is not None:
             self.lease.leave()
-        target, took = self.step.target, int(ended - self._start)
+        target, took = self.step.target, int(ended - self._start) if self.sent else 0
         price, sample = target.price(model_served), None
         if usage is not None:
             output = usage.output_total

@@ -77,6 +77,7 @@ def pace(first_ms: int, total_ms: int, wait_ms: int, *, stream: bool) -> Pace:
     assert fit is not None
     call, lease = task.call(step, fit), ReplicaLease(Replicas(), step.target, asked, [])
     record = AttemptRecord(step, fit, call, task.budget, 0, lambda: now, Health(lambda: 0.0), lease)
+    record.leaves(frozenset())
     now = first_ms
     record.arrived()
     now = total_ms
