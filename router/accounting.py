@@ -265,14 +265,14 @@ class Settlement:
         odd_answers(accounting.journal, attempts, now, SUSPENSION_S)
         if self.context is not None:
             accounting.recorder.settled(self.context, attempts, now)
-        if self._decision is not None and self._decision.classification.unread:
-            unread, few = accounting.recorder.unread, len(self._request.raw) <= LONGEST_UNREAD
-            if few and len(unread) < MOST_UNREAD:
-                unread.append((self._request, self._decision, attempts))
-        route = "" if self._decision is None else self._decision.plan.route
-        for queue in () if self._decision is None else self._decision.plan.queued:
-            accounting.telemetry.spilled[queue.target,] += queue.spilled
-        accounting.telemetry.settled.append((route, status, outcome.attempts, outcome.overhead_us or 0, held))
+        if (decision := self._decision) is not None:
+            unread, telemetry = accounting.recorder.unread, accounting.telemetry
+            short = len(self._request.raw) <= LONGEST_UNREAD and len(unread) < MOST_UNREAD
+            if short and decision.classification.unread:
+                unread.append((self._request, decision, attempts))
+            for queue in decision.plan.queued:
+                telemetry.spilled[queue.target,] += queue.spilled
+            telemetry.settled.append((decision.plan.route, status, outcome.attempts, outcome.overhead_us or 0, held))
         if overrun:
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")

@@ -317,9 +317,6 @@ def _candidates(targets: Sequence[Target], gate: Gate, estimates: Sequence[Estim
     return tuple(steps)
 
 
-# What else a decision goes by.
-
-
 def _state(
     targets: Sequence[Target], health: RecentHealth, asks: QueueReader | None, learned: TargetStats
 ) -> tuple[Mapping[str, float], Queues]:

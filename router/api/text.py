@@ -13,17 +13,7 @@ from router.classify.views import strings
 from router.errors import wrong
 from router.types.attempt import LONGEST_WORD, SMALL_LETTERS
 from router.types.price import nano_from_usd
-from router.types.request import (
-    NO_LIMITS,
-    CalledFunction,
-    Limits,
-    Message,
-    MessageCall,
-    MessagePart,
-    Modality,
-    Passage,
-    Path,
-)
+from router.types.request import NO_LIMITS, Function, Limits, Message, MessageCall, MessagePart, Modality, Passage, Path
 from router.types.tables import table
 from router.types.target import Task
 
@@ -36,7 +26,7 @@ class SentPart(MessagePart, frozen=True, forbid_unknown_fields=True):
     refusal: str | None = None
 
 
-class SentFunction(CalledFunction, frozen=True, forbid_unknown_fields=True):
+class SentFunction(Function, frozen=True, forbid_unknown_fields=True):
     """With nothing else."""
 
 

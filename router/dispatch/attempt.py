@@ -115,9 +115,8 @@ class AttemptRecord:
         """Of what was sent."""
         self._region, self._verified = step.target.region, False
         """The region that counts, and whether the provider itself says so."""
-        self._started_ms, self._clock = now_ms, clock
-        self._start = 0.0
-        """When it left."""
+        self._started_ms, self._clock, self._start = now_ms, clock, 0.0
+        """`_start`: when it left."""
         self._first: int | None = None
         self._ended: float | None = None
         """When all of a whole answer was here."""
@@ -484,7 +483,7 @@ class AttemptRecord:
         if self._wait is not None and self._wait[1] == inf:
             self._wait[1] = ended
         if self.lease is not None:
-            self.lease.leave()
+            self.lease.leave(worked=outcome == "ok")
         target, took = self.step.target, int(ended - self._start) if self.sent else 0
         price, sample = target.price(model_served), None
         if usage is not None:

@@ -298,8 +298,6 @@ class AttemptLoop(Struct):
         large = len(body) > LARGE
         reply = await asyncio.to_thread(adapter.decode, call, body) if large else adapter.decode(call, body)
         self.to.health.succeeded(record.step.target.id)
-        if record.lease is not None:
-            record.lease.worked()
         attempt = record.answered(reply)
         if record.restorer is not None:
             restored = record.restorer.body(reply.body)
@@ -339,8 +337,6 @@ class AttemptLoop(Struct):
             raise UpstreamFailure(CUT)
         opened.response.close(complete=decoder.complete)
         self.to.health.succeeded(record.step.target.id)
-        if record.lease is not None:
-            record.lease.worked()
         fold = AnswerCollector(record.call.endpoint)
         for events in (*parts, opened.closing(b"null")):
             fold.feed(events)

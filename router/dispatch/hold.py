@@ -94,10 +94,12 @@ class ReplicaLease:
         self.url = replicas.pick(target, request, tried)
         tried.append(self.url)
 
-    def leave(self) -> None:
+    def leave(self, *, worked: bool = False) -> None:
         if self._taken:
             self._taken = False
             self._replicas.done(self.url)
+            if worked:
+                self.worked()
 
     def worked(self) -> None:
         self._replicas.succeeded(self.url)

@@ -86,13 +86,13 @@ class MessagePart(Struct, frozen=True):
     text: str | None = None
 
 
-class CalledFunction(Struct, frozen=True):
+class Function(Struct, frozen=True):
     name: str = ""
     arguments: str = ""
 
 
 class MessageCall(Struct, frozen=True):
-    function: CalledFunction = CalledFunction()
+    function: Function = Function()
 
 
 class Message(Struct, frozen=True):
