@@ -69,11 +69,10 @@ class DispatchJob(Struct, frozen=True):
     check: Callable[[dict[str, Raw]], None] | None = None
     """Raises `UpstreamFailure` for a whole answer that can't be translated for the client."""
 
-    def call(self, step: Candidate, fit: FittedRequest, redacted: Redacted | None = None) -> Call:
-        """`redacted`: what its target sees in place of the client's own."""
-        request = redacted.request if redacted else self.request
+    def call(self, step: Candidate, fit: FittedRequest, shown: Redacted) -> Call:
+        """`shown`: what its target sees."""
+        request = shown.request
         translated = request.endpoint is not Endpoint.CHAT and self.translated(step)
-        classes = redacted.classes if redacted else self.gate.classification.classes
         return Call(
             target=step.target,
             endpoint=Endpoint.CHAT if translated else request.endpoint,
@@ -87,7 +86,7 @@ class DispatchJob(Struct, frozen=True):
             effort=fit.effort,
             thinking_budget=fit.thinking_budget,
             languages=UNKNOWN if step.target.prompt is None else languages(request),
-            private=self.gate.guard.demands(classes).private,
+            private=self.gate.guard.demands(shown.classes).private,
         )
 
     def late(self, now: float) -> bool:
@@ -182,10 +181,10 @@ class AttemptLoop(Struct):
         if fit is None:
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
         redacted = job.gate.redacted if step.redacted else None
-        call = job.call(step, fit, redacted)
-        lease = None
+        shown = redacted or Redacted(job.request, job.gate.classification.classes, {})
+        call, lease = job.call(step, fit, shown), None
         if target.engine is not None:
-            lease = ReplicaLease(self.to.replicas, target, redacted.request if redacted else job.request, tried)
+            lease = ReplicaLease(self.to.replicas, target, shown.request, tried)
         restorer = Restorer(redacted.values) if redacted else None
         record = AttemptRecord(step, fit, call, budget, now_ms(), clock_ms, health, lease, restorer, options)
         if fit.metered:
@@ -198,7 +197,7 @@ class AttemptLoop(Struct):
             raise UpstreamFailure(failure)
         presence.reads_on = target.reads_on(call.stream)
         try:
-            return await self._exchange(record, redacted)
+            return await self._exchange(record, shown.classes)
         except UpstreamFailure as error:
             failure = self._failed(record, error.failure)
             if error.late is not None:
@@ -232,14 +231,13 @@ class AttemptLoop(Struct):
         )
         return failure
 
-    async def _exchange(self, record: AttemptRecord, redacted: Redacted | None) -> WholeAnswer | OpenStream:
+    async def _exchange(self, record: AttemptRecord, classes: frozenset[str]) -> WholeAnswer | OpenStream:
         job, target = self.job, record.step.target
         adapter = self.to.adapters[target.provider.wire]
         sent = adapter.encode(record.call)
         record.thinking, record.dropped = sent.thinking, sent.dropped
-        classes = redacted.classes if redacted else job.gate.classification.classes
-        told = classes, redacted is not None, job.request.limits.region, record.lease.url if record.lease else ""
-        outbound = OutboundRequest(job.gate.guard, target, sent, *told)
+        told = record.restorer is not None, job.request.limits.region, record.lease.url if record.lease else ""
+        outbound = OutboundRequest(job.gate.guard, target, sent, classes, *told)
         timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
         if job.budget.presence.reads_on:
             timeouts = structs.replace(timeouts, read_on=READ_ON_S * 1000)
