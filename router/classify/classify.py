@@ -113,13 +113,15 @@ class Classifier:
         """
         digests = _digests(fields) if fields else None
         known = None if digests is None else self._cache.get(digests[0])
-        if digests and known is not None and (digests[1] in self._cache or self._is_harmless(fields, digests[1])):
+        if digests is not None and known is not None and self._is_harmless(fields, digests[1]):
             return known
         return _classes(self._conclude(self._find(body_views(body))[0]))
 
     def _is_harmless(self, fields: Fields, digest: bytes) -> bool:
         """The short ones (with that digest) have no findings, and none goes on in another: what little is found may
         mean more beside what stands in the long fields."""
+        if self._cache.get(digest) is not None:
+            return True
         rest = msgspec.json.encode({name: raw for name, raw in fields.items() if len(memoryview(raw)) < LEAST})
         try:
             harmless = not any(map(may_go_on, strings(msgspec.json.decode(rest), keys=False)))

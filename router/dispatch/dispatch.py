@@ -182,9 +182,8 @@ class AttemptLoop(Struct):
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
         redacted = job.gate.redacted if step.redacted else None
         shown = redacted or Redacted(job.request, job.gate.classification.classes, {})
-        call, lease = job.call(step, fit, shown), None
-        if target.engine is not None:
-            lease = ReplicaLease(self.to.replicas, target, shown.request, tried)
+        call = job.call(step, fit, shown)
+        lease = ReplicaLease(self.to.replicas, target, shown.request, tried) if target.engine else None
         restorer = Restorer(redacted.values) if redacted else None
         record = AttemptRecord(step, fit, call, budget, now_ms(), clock_ms, health, lease, restorer, options)
         if fit.metered:
