@@ -234,8 +234,8 @@ def _think(call: Call, body: dict[str, Raw]) -> str:
         body.pop("thinking_token_budget", None)  # the client's own: an engine that can't keep to it refuses the request
     if target.model.thinking.contract is Contract.NONE and call.endpoint is Endpoint.RESPONSES:
         body.pop("reasoning", None)
-    says = control is not NOTHING or target.provider.quirks.thinking_field is ThinkingField.TOKEN_BUDGET
-    fields = fields_of(call, control, body) if says else {}
+    controlled = control is not NOTHING or target.provider.quirks.thinking_field is ThinkingField.TOKEN_BUDGET
+    fields = fields_of(call, control, body) if controlled else {}
     for name, value in fields.items():
         body[name] = to_raw(value)
     return control.text if fields or control is ALWAYS_ON else "none"
