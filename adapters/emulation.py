@@ -247,6 +247,7 @@ def as_turns(reply: TargetReply) -> TargetReply:
         reply,
         body=reply.body | {"choices": to_raw(choices)},
         finish_reason=turns[0].finish_reason,
+        content=turns[0].message.get("content") or "",
         has_answer=any(made.answers for made in turns),
     )
 
@@ -362,7 +363,7 @@ def as_chat(reply: TargetReply) -> TargetReply:
     ]
     messages = [choice.written(message={"role": "assistant", "refusal": None, **choice.says}) for choice in choices]
     body = {**reply.body, "object": to_raw("chat.completion"), "choices": to_raw(messages)}
-    return structs.replace(reply, body=body)
+    return structs.replace(reply, body=body, content=choices[0].says["content"])
 
 
 class CompletingStream(TranslatedStream):

@@ -28,13 +28,13 @@ from adapters.openai_stream import (
     to_raw,
 )
 from adapters.stream import EventStream, frame
-from adapters.thinking import ALWAYS_ON, applied, fields_of, members
+from adapters.thinking import ALWAYS_ON, NOTHING, applied, fields_of, members
 from adapters.usage import canonical, every_choice, read
 from router.errors import UpstreamFailure
 from router.types.attempt import Call, StreamDecoder, TargetReply, UpstreamRequest, Usage
 from router.types.clock import new_id
 from router.types.request import Endpoint
-from router.types.target import Contract
+from router.types.target import Contract, ThinkingField
 
 PATHS = {
     Endpoint.CHAT: "/chat/completions",
@@ -111,14 +111,16 @@ class OpenAICompatible:
         if call.endpoint is Endpoint.EMBEDDINGS:
             _check_vectors(call, fields)
             return TargetReply(body=fields, usage=usage, model_served=answer.model or "")
-        has_answer, texts = False, list[str]()
+        has_answer, texts, chat = False, list[str](), call.endpoint is Endpoint.CHAT
         for choice in answer.choices or ():
-            if (choice.message if call.endpoint is Endpoint.CHAT else choice.text) is None:
+            part = choice.message if chat else choice
+            if part is None or (not chat and choice.text is None):
                 raise UpstreamFailure(malformed(NO_CHOICES))
-            has_answer = has_answer or choice.answers
-            texts.append(choice.written)
+            has_answer = has_answer or part.answers
+            texts.append(part.written)
         if not answer.choices:
             raise UpstreamFailure(malformed(NO_CHOICES))
+        first = answer.choices[0].message
         if usage is not None and call.target.provider.local:
             usage = estimate_thoughts(call, usage, answer.choices)
         reply = TargetReply(
@@ -127,6 +129,7 @@ class OpenAICompatible:
             finish_reason=answer.choices[0].finish_reason or "",
             has_answer=has_answer,
             text="".join(texts),
+            content="" if first is None else first.content if isinstance(first.content, str) else first.text,
             model_served=answer.model or "",
         )
         grammar = call.target.provider.quirks.grammar_tools and emulation.uses_grammar(call)
@@ -231,7 +234,8 @@ def _think(call: Call, body: dict[str, Raw]) -> str:
         body.pop("thinking_token_budget", None)  # the client's own: an engine that can't keep to it refuses the request
     if target.model.thinking.contract is Contract.NONE and call.endpoint is Endpoint.RESPONSES:
         body.pop("reasoning", None)
-    fields = fields_of(call, control, body)
+    controlled = control is not NOTHING or target.provider.quirks.thinking_field is ThinkingField.TOKEN_BUDGET
+    fields = fields_of(call, control, body) if controlled else {}
     for name, value in fields.items():
         body[name] = to_raw(value)
     return control.text if fields or control is ALWAYS_ON else "none"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.failure import NO_JSON, UNREADABLE, is_text, malformed, streamed
+from adapters.failure import NO_JSON, UNREADABLE, malformed, streamed
 from adapters.stream import DONE, EventStream, frame
 from adapters.usage import UsageReport, canonical, every_choice, merge, read, with_thoughts
 from router.errors import UpstreamFailure
@@ -186,10 +186,10 @@ def parse(payload: bytes) -> tuple[dict[str, Raw], ChatAnswer]:
     """All fields as bytes, and what must be understood. An error inside a 2xx answer raises `UpstreamFailure` too."""
     try:
         fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
+        if not payload.isascii():
+            payload.decode()
     except UNREADABLE:
         raise UpstreamFailure(NO_JSON) from None
-    if not (payload.isascii() or is_text(payload)):
-        raise UpstreamFailure(NO_JSON)
     if answer.object in ("error", "Error") or (answer.error is not NULL and bytes(answer.error) not in BLANK):
         raise UpstreamFailure(streamed(payload))
     return fields, answer
@@ -408,10 +408,12 @@ class ChatDecoder(EventStream):
         if self._template is None:
             return None
         hit = self._template.stamp(event)
-        if hit is None or not (event.isascii() or is_text(event)):
+        if hit is None:
             return None
         text, stamped = hit
         try:
+            if not event.isascii():
+                event.decode()
             written = _TEXT.decode(b'"%b"' % text)
         except UNREADABLE:  # no inside of a JSON string, or half an emoji
             return None

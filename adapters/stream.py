@@ -167,6 +167,7 @@ def chat_reply(
         finish_reason=choices[0].finish_reason or "",
         has_answer=any(choice.says.get(kind) for choice in choices for kind in answering),
         text="".join(texts),
+        content=choices[0].says.get("content") or "",
         model_served=model,
     )
 

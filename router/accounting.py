@@ -127,7 +127,7 @@ class Settlement:
         """The last, once the request has its row."""
         self.context: ServedContext | None = None
         """Once it is decided."""
-        self.answer: str | None = None
+        self.answer = ""
         """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
 
     async def reserve(self, decision: Decision, bound: BudgetBound, at_ms: int) -> Refused | None:
@@ -203,7 +203,7 @@ class Settlement:
         if reservation.holds:
             charges = [0 if hold.unit is Unit.PARALLEL else hold.amount for hold in reservation.holds]
             self._accounting.store.settle(reservation, charges)
-            self._accounting.room.wake()
+            self._accounting.room.settled.set()
         lose(self._accounting.journal, self.id)
         del self._accounting.open[self.id]
 
@@ -243,7 +243,7 @@ class Settlement:
         charges, overrun, held = budget.charges()
         if budget.reservation.holds:
             accounting.store.settle(budget.reservation, charges)
-            accounting.room.wake()
+            accounting.room.settled.set()
             for account in self._bound.accounts:
                 if account.budget in accounting.alerts.watched:
                     accounting.alerts.touch(account)
@@ -265,14 +265,14 @@ class Settlement:
         odd_answers(accounting.journal, attempts, now, SUSPENSION_S)
         if self.context is not None:
             accounting.recorder.settled(self.context, attempts, now)
-        if self._decision is not None and self._decision.classification.unread:
-            unread, few = accounting.recorder.unread, len(self._request.raw) <= LONGEST_UNREAD
-            if few and len(unread) < MOST_UNREAD:
-                unread.append((self._request, self._decision, attempts))
-        route = "" if self._decision is None else self._decision.plan.route
-        for queue in () if self._decision is None else self._decision.plan.queued:
-            accounting.telemetry.spilled[queue.target,] += queue.spilled
-        accounting.telemetry.settled.append((route, status, outcome.attempts, outcome.overhead_us or 0, held))
+        if (decision := self._decision) is not None:
+            unread, telemetry = accounting.recorder.unread, accounting.telemetry
+            short = len(self._request.raw) <= LONGEST_UNREAD and len(unread) < MOST_UNREAD
+            if short and decision.classification.unread:
+                unread.append((self._request, decision, attempts))
+            for queue in decision.plan.queued:
+                telemetry.spilled[queue.target,] += queue.spilled
+            telemetry.settled.append((decision.plan.route, status, outcome.attempts, outcome.overhead_us or 0, held))
         if overrun:
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")

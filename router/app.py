@@ -15,9 +15,8 @@ from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai import OpenAICompatible
 from router.accounting import Accounting, carry_over, reconcile
-from router.api.asgi import App
 from router.api.auth import Keyring, ledger_of
-from router.api.edge import Visits
+from router.api.edge import App, Visits
 from router.api.hot import HotRoutes
 from router.api.parse import asking
 from router.budget.alerts import Alerts

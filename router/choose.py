@@ -1,8 +1,9 @@
 """Steps 3 to 5: policy, request, health of the targets → a decision. `explain` and `replay` call them too."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from math import isfinite
 from operator import attrgetter
 from typing import Protocol
 
@@ -12,14 +13,12 @@ from msgspec import Struct, structs
 from router.budget.budget import BudgetAccounts
 from router.classify.difficulty import with_reading
 from router.classify.language import languages
-from router.classify.template import instructions, template
 from router.config.policy import Config, Route
-from router.decide.eligibility import ANYTHING, Gate, asked, sift
-from router.decide.plan import plan, weighed_plan
+from router.decide.eligibility import ANYTHING, Gate, Reason, asked, must_redact, sift
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
 from router.decide.replicas import LONGEST, conversation
-from router.decide.strategies import Pinned, Weighing
-from router.decide.weigh import DecisionInput, noted
+from router.decide.strategies import Ordering, Pinned, Weighing
+from router.decide.weigh import DecisionInput, Takes, explore, moved_back, noted, overflow
 from router.dispatch.refusals import unknown_model
 from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
@@ -35,14 +34,19 @@ from router.types.decision import (
     NO_STAKES,
     UNCOUNTED,
     CachePrefix,
+    Candidate,
     Counts,
     Decision,
+    Dropped,
+    Estimate,
+    FittedRequest,
+    Foretold,
     Objective,
     Plan,
     RequestProfile,
     first_stated,
 )
-from router.types.request import NO_LIMITS, UNKNOWN, Caller, Request
+from router.types.request import NO_LIMITS, UNKNOWN, Caller, Request, instructions, template
 from router.types.target import Queue, QueueReader, Queues, Secret, Target
 
 _CHANCES = 1 << 62
@@ -133,7 +137,7 @@ def choose(
     session; `at_ms`: decided again, as of then, without its holds; `asks`: engines; `counts`: of its prompt; `left`: in
     its budgets, where they are short; `internal`: the name of its route, where no client sent it."""
     learned, seen, live = forecaster.learned, screened.classification, at_ms is None
-    route, targets = rules.routes[model] if model else _route(rules, request.model, caller)
+    route, targets = rules.routes[model or check(rules, request, caller)]
     if live:
         targets, app = learned.measured.priced(targets), request.limits.app or caller.name
         whole = with_reading(seen, request) if route.name in rules.reading else seen
@@ -228,6 +232,91 @@ def _plan(
     return weighed_plan(name, route.strategy, gate, situation, dropped, fits, steps, route.exploration.share)
 
 
+# Eligible targets and their estimates → the order in which they are tried.
+
+_BEHIND = ("queued", "degraded", "too_slow")
+MOST_STEPS = 4
+"""Targets that are tried, of those that were weighed: a request that fails so often is not helped by one more."""
+Estimates = Callable[..., Sequence[Estimate]]
+"""Of targets; `forecast`: what they were chosen by, where that has a number; `fits`: see `Afford`."""
+Afford = Callable[[Sequence[Target]], Sequence[FittedRequest | None]]
+"""How each target is asked so that money and thinking tokens suffice; None: they can't. It is asked for only where
+something limits them."""
+_UNPAID: tuple[Reason, str] = "over_cost", "not even a short answer at its lowest effort is within what this may cost"
+
+
+def plan(
+    route: str,
+    strategy: Ordering,
+    targets: Sequence[Target],
+    gate: Gate,
+    estimate: Estimates,
+    draw: float,
+    takes: Takes,
+    afford: Afford | None = None,
+) -> Plan:
+    """Pure: `draw`, uniform in [0, 1), is the only chance in it."""
+    eligible, dropped = sift(targets, gate)
+    fits = afford(eligible) if afford else ()
+    if any(fits):
+        dropped += tuple([Dropped(row.id, *_UNPAID) for row, made in zip(eligible, fits, strict=True) if made is None])
+        eligible = tuple([row for row, made in zip(eligible, fits, strict=True) if made is not None])
+        fits = [made for made in fits if made is not None]
+    steps = strategy.order(_candidates(eligible, gate, estimate(eligible, fits=fits)), draw)
+    if not gate.queues:
+        return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
+    after = overflow(steps, gate.queues, gate.deadline_ms, takes)
+    queued = noted(gate.queues, moved_back(steps, after))
+    return Plan(route=route, strategy=strategy.kind, steps=after, dropped=dropped, queued=queued)
+
+
+def weighed_plan(
+    route: str,
+    strategy: Weighing,
+    gate: Gate,
+    whole: DecisionInput,
+    dropped: tuple[Dropped, ...],
+    fits: Sequence[FittedRequest | None],
+    estimate: Estimates,
+    share: float,
+) -> Plan:
+    """Pure. The tokens and holds of the steps alone are worked out: the forecast covers the others. `share`: of
+    exploration."""
+    eligible, expected = whole.targets, whole.forecast
+    ranked, arm, likely = explore(strategy.rank(whole), whole, share, whole.draw)
+    order = [at for at in ranked.order if fits[at] is not None] if any(fits) else list(ranked.order)
+    del order[MOST_STEPS:]
+    asked, sent_as = list(map(eligible.__getitem__, order)), list(map(fits.__getitem__, order)) if fits else ()
+    foretold: list[Foretold | None] = []
+    for at in order:  # what is shown of steps is what they were chosen by; None where that is no number
+        cost, output, thinking = float(expected.cost[at]), float(expected.output[at]), float(expected.thinking[at])
+        foretold.append((round(cost), round(output), round(thinking)) if isfinite(cost + output + thinking) else None)
+    behind = [row.target for row in ranked.weigh() if row.why in _BEHIND] if gate.queues else ()
+    return Plan(
+        route=route,
+        strategy=strategy.kind,
+        steps=_candidates(asked, gate, estimate(asked, forecast=foretold, fits=sent_as)),
+        dropped=dropped,
+        weigh=ranked.weigh,
+        queued=noted(gate.queues, behind) if gate.queues else (),
+        tactic=ranked.tactic,
+        explored=arm,
+        propensity=likely,
+        alike=round(sum(expected.alike.values())),
+        alike_own=round(expected.alike.get(asked[0].id, 0.0)),
+        outcomes=round(expected.outcomes),
+    )
+
+
+def _candidates(targets: Sequence[Target], gate: Gate, estimates: Sequence[Estimate]) -> tuple[Candidate, ...]:
+    steps = []
+    for target, estimate in zip(targets, estimates, strict=True):
+        redacted = gate.redacted is not None and must_redact(target, gate)
+        wait_ms = gate.queues[target.id].wait_ms if target.id in gate.queues else 0
+        steps.append(Candidate(target, estimate, redacted, wait_ms))
+    return tuple(steps)
+
+
 def _state(
     targets: Sequence[Target], health: RecentHealth, asks: QueueReader | None, learned: TargetStats
 ) -> tuple[Mapping[str, float], Queues]:
@@ -254,18 +343,6 @@ def _prefix(request: Request, caller: Caller, template: str) -> CachePrefix:
     return CachePrefix(turns, template, min(shared, 1.0), request.caches_long)
 
 
-def _route(rules: CompiledPolicy, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:
-    name = (
-        model
-        if model in rules.routes
-        else next((name for pattern, name in rules.config.aliases.items() if fnmatchcase(model, pattern)), model)
-    )
-    route = rules.routes.get(name)
-    if route is None or ((caller.routes or caller.targets) and not may_name(rules, caller, name)):
-        raise unknown_model(model, [name for name in rules.routes if may_name(rules, caller, name)])
-    return route
-
-
 def may_name(rules: CompiledPolicy, caller: Caller, name: str) -> bool:
     """Whether a key may send `name` as its model. Bound to routes it names those, to targets those."""
     if name in rules.config.routes:
@@ -276,9 +353,15 @@ def may_name(rules: CompiledPolicy, caller: Caller, name: str) -> bool:
 def check(rules: CompiledPolicy, request: Request, caller: Caller) -> str:
     """The name of the request's route. Raises `ClientError` for names that the policy does not know or the key may not
     use."""
-    route, _ = _route(rules, request.model, caller)
-    name = request.limits.data_class
-    if name and name not in rules.screen.ranks:
-        message = f"Unknown data class '{name}'. The policy declares: {', '.join(rules.screen.ranks)}."
+    model, stated = request.model, request.limits.data_class
+    name = (
+        model
+        if model in rules.routes
+        else next((name for pattern, name in rules.config.aliases.items() if fnmatchcase(model, pattern)), model)
+    )
+    if name not in rules.routes or ((caller.routes or caller.targets) and not may_name(rules, caller, name)):
+        raise unknown_model(model, [name for name in rules.routes if may_name(rules, caller, name)])
+    if stated and stated not in rules.screen.ranks:
+        message = f"Unknown data class '{stated}'. The policy declares: {', '.join(rules.screen.ranks)}."
         raise ClientError(400, "invalid_request_error", message, param="x-lowpass-data-class")
-    return route.name
+    return name

@@ -20,7 +20,6 @@ from router.decide.replicas import Fleet
 from router.dispatch.attempt import AttemptRecord
 from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.hold import CLIENT_GONE, BudgetHold, ClientPresence
-from router.dispatch.meter import answer_text
 from router.dispatch.refusals import (
     budget_exceeded,
     loop_detected,
@@ -334,7 +333,7 @@ class Pipeline:
         else:
             sent, body = answer.attempt, answer.reply.body
             settlement.budget.attempts.append(answer.attempt)
-            settlement.answer = answer_text(body)
+            settlement.answer = answer.reply.content
             cost = settlement.close(200, answer.stopped or None)
             if watched:
                 recorder.given(context, job, unchecked(job, answer))

@@ -8,9 +8,8 @@ from typing import Any
 from msgspec import Raw
 
 from router.accounting import CLIENT_CLOSED
-from router.api import asgi
+from router.api import edge
 from router.api.auth import Keyring
-from router.api.edge import Visit, Visits
 from router.api.messages import MessagesStream, envelope
 from router.api.parse import parse
 from router.api.responses.reply import ResponsesEncoder
@@ -39,11 +38,11 @@ def whole(request: Request, served: Served, translation: Translation | None) -> 
     else:
         body["usage"] = Raw(served.usage)
     if request.limits.explain:
-        body["lowpass"] = Raw(with_reason(asgi.encode(explain(read_too(served.decision, request)))))
-    return asgi.encode(body)
+        body["lowpass"] = Raw(with_reason(edge.encode(explain(read_too(served.decision, request)))))
+    return edge.encode(body)
 
 
-def answer_headers(request: Request, served: Served) -> asgi.Headers:
+def answer_headers(request: Request, served: Served) -> edge.Headers:
     classification, request_id = served.decision.classification, request.id.encode()
     headers = [
         (b"x-request-id", request_id),
@@ -102,32 +101,32 @@ class HotRoutes:
         self,
         pipeline: Pipeline,
         keyring: Keyring,
-        visits: Visits,
+        visits: edge.Visits,
         state: Callable[[], Mapping[str, object]],
-        load: Callable[[], asgi.App],
+        load: Callable[[], edge.App],
         observer: Observer | None = None,
     ) -> None:
         self._pipeline, self._keyring, self._visits, self._state, self._load = pipeline, keyring, visits, state, load
         self._observer = observer
-        self._rest: asyncio.Future[asgi.App] | None = None
+        self._rest: asyncio.Future[edge.App] | None = None
 
-    def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> Awaitable[None]:
+    def __call__(self, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> Awaitable[None]:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None and (meant := _TYPED.fullmatch(scope.get("path", ""))):
             scope.update(path=f"/v1{meant[2]}", deployment=meant[1])
             endpoint = PATHS.get(scope["path"])
         return self._other(scope, receive, send) if endpoint is None else self._visit(endpoint, scope, receive, send)
 
-    async def _visit(self, endpoint: Endpoint, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+    async def _visit(self, endpoint: Endpoint, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
         """One request to a model route: from its key and body to its answer, or to what went wrong."""
-        visit = Visit(self._visits, scope)
+        visit = edge.Visit(self._visits, scope)
         observed = None if self._observer is None else ObservedRequest(visit.id, endpoint, scope["headers"])
         try:
             try:
                 request, caller = await self._read(endpoint, visit.id, scope, receive)
                 if scope["path"] == COUNT:
-                    tokens = asgi.encode({"input_tokens": await self._pipeline.count(request, caller)})
-                    await asgi.send_json(200, tokens, [(b"x-request-id", visit.id.encode())], send)
+                    tokens = edge.encode({"input_tokens": await self._pipeline.count(request, caller)})
+                    await edge.send_json(200, tokens, [(b"x-request-id", visit.id.encode())], send)
                     return
                 if observed is not None:
                     observed.stream = request.stream
@@ -139,16 +138,16 @@ class HotRoutes:
                 served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit)
                 headers = answer_headers(request, served)
                 if served.events is None:
-                    await asgi.send_json(200, whole(request, served, translation), headers, send)
+                    await edge.send_json(200, whole(request, served, translation), headers, send)
                 else:
                     await _stream(served.events, [*_EVENTS, *headers], send)
             except Exception as error:
                 # Whatever goes wrong before the status is sent becomes an answer in the envelope of the endpoint.
-                refusal = error if isinstance(error, ClientError) else asgi.crash(error)
+                refusal = error if isinstance(error, ClientError) else edge.crash(error)
                 if observed is not None:
                     observed.refused(refusal.status, refusal.code)
                 shape = envelope(refusal, visit.id) if endpoint is Endpoint.MESSAGES else None
-                await asgi.refuse(refusal, visit.id, send, shape)
+                await edge.refuse(refusal, visit.id, send, shape)
         except asyncio.CancelledError:
             if not (visit.cancelled or visit.gone):
                 raise
@@ -161,16 +160,16 @@ class HotRoutes:
                 observed.refused(CLIENT_CLOSED, CLIENT_GONE)
                 self._observer.end(observed)
 
-    async def _other(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+    async def _other(self, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
         path = scope.get("path")
-        if path == asgi.ALIVE:
-            await asgi.send_json(200, b'{"status":"ok"}', [(b"x-request-id", new_id().encode())], send)
-        elif path == asgi.READY and scope["method"] != "GET":
-            await asgi.refuse(ClientError(405, "method_not_allowed", f"{path} is called with GET."), new_id(), send)
-        elif path == asgi.READY:
+        if path == edge.ALIVE:
+            await edge.send_json(200, b'{"status":"ok"}', [(b"x-request-id", new_id().encode())], send)
+        elif path == edge.READY and scope["method"] != "GET":
+            await edge.refuse(ClientError(405, "method_not_allowed", f"{path} is called with GET."), new_id(), send)
+        elif path == edge.READY:
             state = self._state()
             identity = [(b"x-request-id", new_id().encode())]
-            await asgi.send_json(200 if state["ready"] else 503, asgi.encode(state), identity, send)
+            await edge.send_json(200 if state["ready"] else 503, edge.encode(state), identity, send)
         else:
             if self._rest is None or (self._rest.done() and self._rest.exception() is not None):
                 self._rest = asyncio.ensure_future(asyncio.to_thread(self._load))
@@ -178,7 +177,7 @@ class HotRoutes:
             await rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
 
     async def _read(
-        self, endpoint: Endpoint, request_id: str, scope: asgi.Scope, receive: asgi.Receive
+        self, endpoint: Endpoint, request_id: str, scope: edge.Scope, receive: edge.Receive
     ) -> tuple[Request, Caller]:
         """Steps 1 and 2."""
         headers = scope["headers"]
@@ -186,17 +185,17 @@ class HotRoutes:
         caller = await self._keyring.caller(by_name)
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
-        body = await asgi.read_body(by_name, receive)
+        body = await edge.read_body(by_name, receive)
         if deployment := scope.get("deployment"):
             # Of two members of a name the later counts: what the body itself says.
             rest = body.lstrip().removeprefix(b"{").lstrip()
-            body = b'{"model":%b%b%b' % (asgi.encode(deployment), b"" if rest.startswith(b"}") else b",", rest)
+            body = b'{"model":%b%b%b' % (edge.encode(deployment), b"" if rest.startswith(b"}") else b",", rest)
         if len(body) < _LARGE:
             return parse(endpoint, request_id, body, headers), caller
         return await asyncio.to_thread(parse, endpoint, request_id, body, headers), caller
 
 
-def _identified(send: asgi.Send) -> asgi.Send:
+def _identified(send: edge.Send) -> edge.Send:
     """Answers of the other routes carry an id for the logs too."""
 
     async def identified(message: MutableMapping[str, Any]) -> None:
@@ -207,7 +206,7 @@ def _identified(send: asgi.Send) -> asgi.Send:
     return identified
 
 
-async def _stream(events: AsyncGenerator[bytes], headers: list[tuple[bytes, bytes]], send: asgi.Send) -> None:
+async def _stream(events: AsyncGenerator[bytes], headers: list[tuple[bytes, bytes]], send: edge.Send) -> None:
     started = False
     try:
         async for data in events:

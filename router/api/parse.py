@@ -1,6 +1,6 @@
 """Step 1, parse: bytes become a `Request`, and the gateway's own requests to itself."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -31,7 +31,7 @@ from router.outcomes.judge import Ask
 from router.types.attempt import ASCII
 from router.types.clock import new_id
 from router.types.decision import Served
-from router.types.request import NO_LIMITS, Caller, Endpoint, Limits, Modality, Passage, Request
+from router.types.request import NO_LIMITS, Caller, Endpoint, Limits, Message, Modality, Passage, Request
 from router.types.target import Capability
 
 # Step 1: bytes → Request. Nothing is copied that need not change; whatever is wrong is named with its `param`.
@@ -62,15 +62,18 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
         budgets = [tokens for tokens in (stated.thinking_budget, own.thinking_budget) if tokens is not None]
         session = own.session or stated.session
         own = structs.replace(own, thinking_budget=min(budgets, default=None), session=session)
-    return structs.replace(request, id=request_id, endpoint=endpoint, raw=data, limits=own)
+    for name, value in (("id", request_id), ("endpoint", endpoint), ("raw", data), ("limits", own)):
+        structs.force_setattr(request, name, value)  # which nothing else knows yet
+    return request
 
 
 def _chat(body: Body, data: bytes) -> Parsed:
     """`body` and `data` are the same. Raises `msgspec.ValidationError` for what is not OpenAI's."""
     fields: Chat[Any]
+    messages: Sequence[Message] | None = None
     try:
         fields = _CHAT.decode(data)
-        read = content(fields.messages)
+        read, messages = content(fields.messages), fields.messages
     except msgspec.ValidationError:
         fields = _LOOSE_CHAT.decode(data)
         read = loose_content(fields.messages, body.get("messages", _NONE))
@@ -83,7 +86,7 @@ def _chat(body: Body, data: bytes) -> Parsed:
         prompt = b"".join((prompt, *(_even(body[name]) for name in _SCHEMAS if name in body)))
     others(body, "messages", read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
-    return _request(body, data, fields, read, prompt, needs, cap, fields.reasoning_effort), fields.metadata
+    return _request(body, data, fields, read, prompt, needs, cap, fields.reasoning_effort, messages), fields.metadata
 
 
 def _responses(body: Body, data: bytes) -> Parsed:
@@ -167,6 +170,7 @@ def _request(
     needs: frozenset[Capability],
     max_output: int | None,
     effort: str | None = None,
+    messages: Sequence[Message] | None = None,
 ) -> Request:
     """Without what `parse` knows of every request: its id, endpoint, bytes and limits."""
     if not fields.model:
@@ -184,6 +188,7 @@ def _request(
         model=fields.model,
         body=body,
         passages=(*read.passages, *read.documents),
+        messages=messages,
         unscannable=frozenset(read.unscannable) if read.unscannable else _ALL_READ,
         prompt_bytes=len(prompt),
         dense_bytes=dense(prompt),

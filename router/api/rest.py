@@ -12,8 +12,8 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from msgspec import Meta, Raw, Struct
 from starlette.exceptions import HTTPException
 
-from router.api.asgi import encode, read_body
 from router.api.auth import ADMIN, REPORTS, Keyring
+from router.api.edge import encode, read_body
 from router.api.parse import parse
 from router.budget.budget import Budget
 from router.choose import CompiledPolicy, may_name

@@ -13,7 +13,7 @@ from router.classify.views import strings
 from router.errors import wrong
 from router.types.attempt import LONGEST_WORD, SMALL_LETTERS
 from router.types.price import nano_from_usd
-from router.types.request import NO_LIMITS, Limits, Modality, Passage, Path
+from router.types.request import NO_LIMITS, Function, Limits, Message, MessageCall, MessagePart, Modality, Passage, Path
 from router.types.tables import table
 from router.types.target import Task
 
@@ -22,44 +22,35 @@ M = TypeVar("M")
 # The few fields of a body that decisions need, as msgspec types: wrong types are refused with their path.
 
 
-class SentPart(Struct, frozen=True, forbid_unknown_fields=True):
-    type: str = ""
-    text: str | None = None
+class SentPart(MessagePart, frozen=True, forbid_unknown_fields=True):
     refusal: str | None = None
 
 
-class OfferedFunction(Struct, frozen=True, forbid_unknown_fields=True):
-    name: str = ""
-    arguments: str = ""
+class SentFunction(Function, frozen=True, forbid_unknown_fields=True):
+    """With nothing else."""
 
 
-class SentToolCall(Struct, frozen=True, forbid_unknown_fields=True):
-    function: OfferedFunction
+class SentToolCall(MessageCall, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    function: SentFunction
     id: str = ""
     type: str = ""
 
 
-class SentMessage(Struct, frozen=True, forbid_unknown_fields=True):
+class SentMessage(Message, frozen=True, forbid_unknown_fields=True):
     """A message of texts and calls with nothing in it that OpenAI does not document: all of its text is known."""
 
-    role: str
-    content: str | list[SentPart] | None = None
+    content: str | Sequence[SentPart] | None = None
+    tool_calls: Sequence[SentToolCall] | None = None
     refusal: str | None = None
     name: str | None = None
-    tool_calls: list[SentToolCall] | None = None
     tool_call_id: str | None = None
-
-
-class LoosePart(Struct, frozen=True):
-    type: str = ""
-    text: str | None = None
 
 
 class LooseMessage(Struct, frozen=True):
     """What every message must be, whatever else a client adds."""
 
     role: str
-    content: str | list[LoosePart] | None = None
+    content: str | list[MessagePart] | None = None
     name: str | None = None
 
 

@@ -61,7 +61,8 @@ class Conversations:
         chain = self.chains.get(turn.key)
         if chain is not None and chain.newest == turn.key and chain.size == turn.size:
             return chain, True
-        chain = self._quoted(turn) or (self._continued(turn) if turn.earlier else None)
+        chain = self._quoted(turn) if self.answers else None
+        chain = chain or (self._continued(turn) if turn.earlier else None)
         if chain is None:
             self._first.put(turn.key, None)
             return None, False
@@ -72,7 +73,7 @@ class Conversations:
 
     def _quoted(self, turn: AgentTurn) -> Chain | None:
         """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
-        for end in (ends(turn.heard_words) or ()) if self.answers else ():
+        for end in ends(turn.heard_words) or ():
             answered = self.answers.get(end, 0)
             chain = None if answered == turn.key else self._from(answered)
             if chain is not None and chain.newest in (0, answered):
@@ -217,8 +218,8 @@ class LoopBreaker:
             asked.approaching = self._approaching(asked)
         return asked
 
-    def settled(self, asked: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str | None) -> None:
-        """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, where that is known."""
+    def settled(self, asked: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str) -> None:
+        """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, as far as that is known."""
         if asked is None:
             return
         for part in (asked.key, asked.session, asked.chain):

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from router.budget.budget import Length, Usd
 from router.types.price import nano_from_usd
-from router.types.request import Caller, Endpoint, Latest, Request, seconds
+from router.types.request import Caller, Endpoint, Latest, Message, Request, seconds
 from router.types.tables import table
 from router.types.yaml_model import YamlPart
 
@@ -50,27 +50,7 @@ _UNSPACED = 20
 _RULES = ("system", "developer")
 
 
-class _TextPart(Struct, frozen=True):
-    type: str = ""
-    text: str | None = None
-
-
-class _CalledFunction(Struct, frozen=True):
-    name: str = ""
-    arguments: str = ""
-
-
-class _TurnCall(Struct, frozen=True):
-    function: _CalledFunction = _CalledFunction()
-
-
-class _TurnMessage(Struct, frozen=True):
-    role: str
-    content: str | list[_TextPart] | None = None
-    tool_calls: list[_TurnCall] | None = None
-
-
-_MESSAGES = msgspec.json.Decoder(list[_TurnMessage])
+_MESSAGES = msgspec.json.Decoder(list[Message])
 
 
 class AgentTurn(Struct, frozen=True, kw_only=True, dict=True):
@@ -89,7 +69,7 @@ class AgentTurn(Struct, frozen=True, kw_only=True, dict=True):
     media: bool
     """Images, sounds or files are in it, at which nobody looks here."""
     seed: int
-    earlier: list[_TurnMessage]
+    earlier: Sequence[Message]
     """The turns before; none in the first."""
 
     def before(self) -> "AgentTurn | None":
@@ -106,10 +86,12 @@ def read(request: Request, caller: str) -> AgentTurn | None:
     """None where there is nothing to compare."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return None
-    try:
-        messages = _MESSAGES.decode((request.chat or request.body).get("messages", b""))
-    except msgspec.DecodeError:
-        messages = [_TurnMessage("user", request.text)]
+    messages = request.messages
+    if messages is None:
+        try:
+            messages = _MESSAGES.decode((request.chat or request.body).get("messages", b""))
+        except msgspec.DecodeError:
+            messages = [Message("user", request.text)]
     return _turn(messages, request.prompt_bytes, crc32(caller.encode()))
 
 
@@ -131,9 +113,10 @@ class Words(Struct, frozen=True):
 
 def words(turn: AgentTurn) -> Words:
     spoken = bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
-    text, waits, failures, failed = _shortened(turn.heard), False, 0, False
+    text, waits, failures, failed = turn.heard, False, 0, False
+    if len(text) > (STATE if turn.acts else 3 * SLICE):
+        text = _shortened(text)
     if turn.acts:
-        text = turn.heard if len(turn.heard) <= STATE else text
         counts = _FAILURES.findall(text)
         failures = sum([int(before or behind or 0) for before, behind in counts])
         beside = _FAILURES.sub(" ", text) if counts else text
@@ -168,7 +151,7 @@ def ends(words: Sequence[bytes]) -> tuple[int, int] | None:
     return crc32(b" ".join(words[:ENDS])), crc32(b" ".join(words[-ENDS:])) << 32
 
 
-def _turn(messages: list[_TurnMessage], size: int, seed: int) -> AgentTurn:
+def _turn(messages: Sequence[Message], size: int, seed: int) -> AgentTurn:
     last = len(messages) - 1
     while last >= 0 and messages[last].role != "assistant":
         last -= 1
@@ -199,14 +182,14 @@ def _turn(messages: list[_TurnMessage], size: int, seed: int) -> AgentTurn:
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= 3 * SLICE:
-        return text
+    """Of a text of more than three slices."""
     middle = len(text) // 2
     return f"{text[:SLICE]} {text[middle : middle + SLICE]} {text[-SLICE:]}"
 
 
 def _words(text: str, without: bytes) -> list[bytes]:
-    text = _shortened(text)
+    if len(text) > 3 * SLICE:
+        text = _shortened(text)
     data = text.encode("utf-8", "replace").translate(_FOLDED, without)
     words = data.split()
     if len(data) < _UNSPACED * (len(words) + 1):

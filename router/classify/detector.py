@@ -224,13 +224,14 @@ class Scanner:
     def scan(self, text: str) -> list[Hit]:
         """A lone surrogate is looked at as a question mark."""
         encoded = text.encode("utf-8", "replace")
-        text = encoded.decode()
-        place = CharacterOffsets(text, encoded)
-        hits: list[Hit] = []
+        hits, place = list[Hit](), None
         for number in self._present(encoded):
             form = self._forms[number]
             first, last = form.match(_ANYWHERE, encoded, 0, len(encoded))[0]
             if first >= 0:
+                if place is None:
+                    text = encoded.decode()
+                    place = CharacterOffsets(text, encoded)
                 hits += form.hits(text, encoded, place, first, last)
         return hits
 

@@ -7,6 +7,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from router.classify import decoders
 from router.classify.decoders import BETWEEN, LEAST_BARE, Piece, inline
@@ -91,45 +92,44 @@ def _runs(length: int, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, str 
         yield last, last, _CUT, False
 
 
-class _Starts:
+class _Starts(Struct, kw_only=True):
+    starts: Sequence[int] = ()
     """Where runs begin, and the last of them ends: counted up only when something was found."""
 
-    _starts: Sequence[int] = ()
-
     def _number(self, at: int) -> int:
-        return bisect_right(self._starts, at, hi=len(self._starts) - 1) - 1
+        return bisect_right(self.starts, at, hi=len(self.starts) - 1) - 1
 
 
 class _OffsetMap(_Starts):
-    def __init__(self, view: TextView, pieces: Sequence[Piece]) -> None:
-        self._view, self._pieces = view, pieces
-        self._runs: list[_Replacement] = []
+    view: TextView
+    pieces: Sequence[Piece]
+    runs: list[_Replacement] = []
 
     def locate(self, start: int, end: int) -> HitPlace | None:
-        if not self._runs:
-            self._runs = [
-                _Replacement(*run) for run in _runs(len(self._view.text), self._pieces) if run[0] < run[1] or run[2]
+        if not self.runs:
+            self.runs = [
+                _Replacement(*run) for run in _runs(len(self.view.text), self.pieces) if run[0] < run[1] or run[2]
             ]
-            lengths = (run.end - run.start if run.text is None else len(run.text) for run in self._runs)
-            self._starts = list(accumulate(lengths, initial=0))
+            lengths = (run.end - run.start if run.text is None else len(run.text) for run in self.runs)
+            self.starts = list(accumulate(lengths, initial=0))
         first, last = self._number(start), self._number(end - 1)
-        while first < last and self._runs[first].cut:
+        while first < last and self.runs[first].cut:
             first += 1
-        while first < last and self._runs[last].cut:
+        while first < last and self.runs[last].cut:
             last -= 1
         return self._place(start, end, first, last)
 
     def _place(self, start: int, end: int, first: int, last: int) -> HitPlace | None:
-        severed = any(run.cut for run in self._runs[self._number(max(start - 1, 0)) : self._number(end) + 1])
-        begin, until = self._runs[first], self._runs[last]
+        severed = any(run.cut for run in self.runs[self._number(max(start - 1, 0)) : self._number(end) + 1])
+        begin, until = self.runs[first], self.runs[last]
         if severed and first == last and begin.text is None:
             return None  # nothing was replaced in it, so that it was found whole before
-        inside, before = max(start - self._starts[first], 0), max(self._starts[last + 1] - end, 0)
-        place = self._view.locate(
+        inside, before = max(start - self.starts[first], 0), max(self.starts[last + 1] - end, 0)
+        place = self.view.locate(
             begin.start + inside if begin.each else begin.start, until.end - before if until.each else until.end
         )
         whole = (begin.each or not inside) and (until.each or not before) and not severed
-        if place is None or (whole and not any(run.hidden for run in self._runs[first : last + 1])):
+        if place is None or (whole and not any(run.hidden for run in self.runs[first : last + 1])):
             return place
         return place._replace(exact=False)
 
@@ -167,7 +167,7 @@ def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
     groups: list[Sequence[Segment]] = []
     for passage in passages:
         path, text = passage.path, passage.text
-        media = inline(text) if not path or path[-1] in _PAYLOADS else None
+        media = inline(text) if (path[-1] in _PAYLOADS if path else '"' not in text) else None
         if media is None:
             groups.append((Segment(text, path),))
             continue
@@ -183,20 +183,19 @@ _PAYLOADS = frozenset({"data", "file_data", "url", "image_url", "uri", "b64_json
 
 
 class _SegmentPlaces(_Starts):
-    def __init__(self, segments: list[Segment]) -> None:
-        self._segments = segments
+    segments: list[Segment]
 
     def locate(self, start: int, end: int) -> HitPlace | None:
-        if not self._starts:
-            self._starts = list(accumulate((len(segment.text) for segment in self._segments), initial=0))
+        if not self.starts:
+            self.starts = list(accumulate((len(segment.text) for segment in self.segments), initial=0))
         first, last = self._number(start), self._number(end - 1)
-        while first < last and self._segments[first] is _APART:
+        while first < last and self.segments[first] is _APART:
             first += 1
-        while first < last and self._segments[last] is _APART:
+        while first < last and self.segments[last] is _APART:
             last -= 1
-        segment = self._segments[first]
-        offset = max(start - self._starts[first], 0)
-        until = min(end - self._starts[first], len(segment.text))
+        segment = self.segments[first]
+        offset = max(start - self.starts[first], 0)
+        until = min(end - self.starts[first], len(segment.text))
         if segment.join and first == last:
             return None
         if segment.hides:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from router.types.clock import now_ms
 from router.types.decision import UNCOUNTED, Counts, Dropped, Objective, stakes
 from router.types.request import UNKNOWN, Caller, Classification, Languages, Redacted, Request
 from router.types.tables import table
@@ -472,8 +473,9 @@ class ClassGuard:
         guard.objections = (*self.objections, objects)
         return guard
 
-    def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
-        """Why what has these classes may not go to `target`, in one sentence; empty where it may.
+    def refusal(self, target: Target, classes: frozenset[str], at_ms: int | None, *, redacted: bool) -> str:
+        """Why what has these classes may not go to `target` at that time (None: now), in one sentence; empty where it
+        may.
 
         Every class binds, so that one more never opens a place. `redacted`: what would be sent has placeholders in
         the place of its findings.
@@ -486,7 +488,9 @@ class ClassGuard:
         if verdict is None or verdict[0] is not target:
             _bound(self._judged)
             verdict = self._judged[key] = target, self._judge(target, classes, redacted=redacted)
-        return (expired(target, now_ms) if target.terms.expires_ms is not None else "") or verdict[1]
+        if target.terms.expires_ms is None:
+            return verdict[1]
+        return expired(target, now_ms() if at_ms is None else at_ms) or verdict[1]
 
     def of(self, body: Mapping[str, Raw]) -> "ClassGuard":
         """For a request with this body: what a provider would do beside answering it is a place that it goes to."""

@@ -63,6 +63,23 @@ class _Latency:
     def __init__(self) -> None:
         self.answers, self.latest, self.usual, self.slow, self.slow_since = 0, 0.0, 0.0, False, 0.0
 
+    def learn(self, took: float, clock: Callable[[], float]) -> None:
+        """Of one more answer. What is slow for long becomes usual."""
+        self.answers += 1
+        if self.answers <= WARM:
+            self.usual += (took - self.usual) / self.answers
+            self.latest = self.usual
+        else:
+            self.latest += (took - self.latest) * LATEST
+            if self.latest - self.usual <= SLOW:
+                self.usual += min(1.0, max(-1.0, took - self.usual)) * USUAL
+                self.slow_since = 0.0
+            elif not self.slow_since:
+                self.slow_since = clock()
+            elif clock() - self.slow_since > BECOMES_USUAL_S:
+                self.usual = self.latest
+        self.slow = self.latest - self.usual > SLOW
+
 
 class _Circuit:
     def __init__(self) -> None:
@@ -168,22 +185,8 @@ class Health:
         whole = (circuit.whole, total_ms, START_TOKENS + output), (circuit.total, total_ms, 1)
         for latency, ms, size in ((circuit.first, first_ms, 1), *whole):
             took = None if ms is None else log(max(ms, LEAST_MS) / size)
-            if took is None or (at_least and (latency.answers < WARM or took <= latency.latest)):
-                continue
-            latency.answers += 1
-            if latency.answers <= WARM:
-                latency.usual += (took - latency.usual) / latency.answers
-                latency.latest = latency.usual
-            else:
-                latency.latest += (took - latency.latest) * LATEST
-                if latency.latest - latency.usual <= SLOW:
-                    latency.usual += min(1.0, max(-1.0, took - latency.usual)) * USUAL
-                    latency.slow_since = 0.0
-                elif not latency.slow_since:
-                    latency.slow_since = self._clock()
-                elif self._clock() - latency.slow_since > BECOMES_USUAL_S:
-                    latency.usual = latency.latest
-            latency.slow = latency.latest - latency.usual > SLOW
+            if took is not None and (not at_least or (latency.answers >= WARM and took > latency.latest)):
+                latency.learn(took, self._clock)
         if at_least and total_ms is not None:
             usual_ms = exp(circuit.first.usual) if first_ms is not None else self.usual_ms(target, output)
             known = (circuit.whole if first_ms is None else circuit.first).answers >= WARM

@@ -95,13 +95,13 @@ class AttemptRecord:
         now_ms: int,
         clock: Callable[[], float],
         health: Health,
-        lease: ReplicaLease,
+        lease: ReplicaLease | None,
         restorer: Restorer | None = None,
         options: AttemptOptions = ALONE,
     ) -> None:
         self.step, self.fit, self.call, self._learned, self._health = step, fit, call, budget.learned, health
         self.options, self.restorer, self.lease = options, restorer, lease
-        """`restorer`: of an answer to a request with placeholders."""
+        """`restorer`: of an answer to a request with placeholders; `lease`: where its target has an engine."""
         self.thinking = "none"
         self.dropped: tuple[str, ...] = ()
         self.meter: Meter | None = None
@@ -115,7 +115,8 @@ class AttemptRecord:
         """Of what was sent."""
         self._region, self._verified = step.target.region, False
         """The region that counts, and whether the provider itself says so."""
-        self._started_ms, self._clock, self._start = now_ms, clock, clock()
+        self._started_ms, self._clock, self._start = now_ms, clock, 0.0
+        """`_start`: when it left."""
         self._first: int | None = None
         self._ended: float | None = None
         """When all of a whole answer was here."""
@@ -156,7 +157,8 @@ class AttemptRecord:
 
     def arrived(self, *, whole: bool = False) -> None:
         """The first bytes of an answer, or all of one that is no stream."""
-        now = self._clock()
+        came = None if self._response is None or not whole else self._response.arrived_ms
+        now = self._clock() if came is None else came
         self._first = int(now - self._start)
         if self.options.race is not None:
             self.options.race.begun = True
@@ -219,7 +221,8 @@ class AttemptRecord:
 
     def leaves(self, classes: frozenset[str]) -> None:
         """The first byte is about to be sent: from now on it may be charged. `classes`: of what is sent."""
-        self.sent, self.classes, self._wait = True, classes, [self._clock(), inf]
+        self.sent, self.classes, self._start = True, classes, self._clock()
+        self._wait = [self._start, inf]
         self._waits.append(self._wait)
 
     def opened(self, response: UpstreamResponse) -> None:
@@ -479,8 +482,9 @@ class AttemptRecord:
         ended = self._clock() if self._ended is None else self._ended
         if self._wait is not None and self._wait[1] == inf:
             self._wait[1] = ended
-        self.lease.leave()
-        target, took = self.step.target, int(ended - self._start)
+        if self.lease is not None:
+            self.lease.leave(worked=outcome == "ok")
+        target, took = self.step.target, int(ended - self._start) if self.sent else 0
         price, sample = target.price(model_served), None
         if usage is not None:
             output = usage.output_total

@@ -23,7 +23,7 @@ from router.dispatch.hold import (
     BudgetHold,
     ReplicaLease,
 )
-from router.dispatch.meter import AnswerCollector, Meter
+from router.dispatch.meter import AnswerCollector, Meter, answer_text
 from router.dispatch.stream import CUT, OpenStream, WholeAnswer, keep_paid, metered, unreadable, without_key
 from router.errors import TABLE, LowpassError, UpstreamFailure
 from router.redact.restore import Restorer
@@ -69,11 +69,10 @@ class DispatchJob(Struct, frozen=True):
     check: Callable[[dict[str, Raw]], None] | None = None
     """Raises `UpstreamFailure` for a whole answer that can't be translated for the client."""
 
-    def call(self, step: Candidate, fit: FittedRequest, redacted: Redacted | None = None) -> Call:
-        """`redacted`: what its target sees in place of the client's own."""
-        request = redacted.request if redacted else self.request
+    def call(self, step: Candidate, fit: FittedRequest, shown: Redacted) -> Call:
+        """`shown`: what its target sees."""
+        request = shown.request
         translated = request.endpoint is not Endpoint.CHAT and self.translated(step)
-        classes = redacted.classes if redacted else self.gate.classification.classes
         return Call(
             target=step.target,
             endpoint=Endpoint.CHAT if translated else request.endpoint,
@@ -87,7 +86,7 @@ class DispatchJob(Struct, frozen=True):
             effort=fit.effort,
             thinking_budget=fit.thinking_budget,
             languages=UNKNOWN if step.target.prompt is None else languages(request),
-            private=self.gate.guard.demands(classes).private,
+            private=self.gate.guard.demands(shown.classes).private,
         )
 
     def late(self, now: float) -> bool:
@@ -182,8 +181,9 @@ class AttemptLoop(Struct):
         if fit is None:
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
         redacted = job.gate.redacted if step.redacted else None
-        call = job.call(step, fit, redacted)
-        lease = ReplicaLease(self.to.replicas, target, redacted.request if redacted else job.request, tried)
+        shown = redacted or Redacted(job.request, job.gate.classification.classes, {})
+        call = job.call(step, fit, shown)
+        lease = ReplicaLease(self.to.replicas, target, shown.request, tried) if target.engine else None
         restorer = Restorer(redacted.values) if redacted else None
         record = AttemptRecord(step, fit, call, budget, now_ms(), clock_ms, health, lease, restorer, options)
         if fit.metered:
@@ -196,7 +196,7 @@ class AttemptLoop(Struct):
             raise UpstreamFailure(failure)
         presence.reads_on = target.reads_on(call.stream)
         try:
-            return await self._exchange(record, redacted)
+            return await self._exchange(record, shown.classes)
         except UpstreamFailure as error:
             failure = self._failed(record, error.failure)
             if error.late is not None:
@@ -205,7 +205,8 @@ class AttemptLoop(Struct):
         except BaseException as fault:
             if isinstance(fault, asyncio.CancelledError):
                 attempts.append(record.abandoned(OUTRUN if OUTRUN in fault.args else CLIENT_GONE))
-            lease.leave()
+            if lease is not None:
+                lease.leave()
             health.abandoned(target.id)
             raise
 
@@ -216,8 +217,8 @@ class AttemptLoop(Struct):
         failure = without_key(failure, target)
         budget.attempts.append(record.failed(failure))
         trips = rule.trips and not self.job.late(clock_ms())
-        alone = lease.broke() if trips else not self.to.replicas.spare(target)
-        if failure.kind is ErrorKind.SATURATED:
+        alone = lease is None or (lease.broke() if trips else not self.to.replicas.spare(target))
+        if failure.kind is ErrorKind.SATURATED and lease is not None:
             self.to.replicas.full(target, lease.url)
         self.to.health.failed(
             target.id,
@@ -229,14 +230,13 @@ class AttemptLoop(Struct):
         )
         return failure
 
-    async def _exchange(self, record: AttemptRecord, redacted: Redacted | None) -> WholeAnswer | OpenStream:
+    async def _exchange(self, record: AttemptRecord, classes: frozenset[str]) -> WholeAnswer | OpenStream:
         job, target = self.job, record.step.target
         adapter = self.to.adapters[target.provider.wire]
         sent = adapter.encode(record.call)
         record.thinking, record.dropped = sent.thinking, sent.dropped
-        classes = redacted.classes if redacted else job.gate.classification.classes
-        told = classes, redacted is not None, job.request.limits.region, record.lease.url
-        outbound = OutboundRequest(job.gate.guard, target, sent, *told)
+        told = record.restorer is not None, job.request.limits.region, record.lease.url if record.lease else ""
+        outbound = OutboundRequest(job.gate.guard, target, sent, classes, *told)
         timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
         if job.budget.presence.reads_on:
             timeouts = structs.replace(timeouts, read_on=READ_ON_S * 1000)
@@ -295,10 +295,10 @@ class AttemptLoop(Struct):
         large = len(body) > LARGE
         reply = await asyncio.to_thread(adapter.decode, call, body) if large else adapter.decode(call, body)
         self.to.health.succeeded(record.step.target.id)
-        record.lease.worked()
         attempt = record.answered(reply)
         if record.restorer is not None:
-            reply = structs.replace(reply, body=record.restorer.body(reply.body))
+            restored = record.restorer.body(reply.body)
+            reply = structs.replace(reply, body=restored, content=answer_text(restored))
         return WholeAnswer(attempt, reply, record.step, record.fit.lowered)
 
     async def _open(self, record: AttemptRecord, decoder: StreamDecoder, response: UpstreamResponse) -> OpenStream:
@@ -312,7 +312,8 @@ class AttemptLoop(Struct):
                 record.locate(decoder.region_served)
                 # It has answered, and whether the answer is whole is seen at its end.
                 self.to.health.abandoned(record.step.target.id)
-                record.lease.worked()
+                if record.lease is not None:
+                    record.lease.worked()
                 return OpenStream(record, response, decoder, first, record.step)
             if record.meter is not None:
                 await keep_paid(record, decoder, record.meter)
@@ -333,11 +334,11 @@ class AttemptLoop(Struct):
             raise UpstreamFailure(CUT)
         opened.response.close(complete=decoder.complete)
         self.to.health.succeeded(record.step.target.id)
-        record.lease.worked()
         fold = AnswerCollector(record.call.endpoint)
         for events in (*parts, opened.closing(b"null")):
             fold.feed(events)
-        reply = TargetReply(body=fold.body(), usage=decoder.usage)
+        body = fold.body()
+        reply = TargetReply(body=body, usage=decoder.usage, content=answer_text(body))
         stream = (opened, tuple(parts)) if self.job.request.stream else None
         return WholeAnswer(record.streamed(decoder), reply, record.step, record.fit.lowered, stopped, stream)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from router.decide.replicas import Replicas
 from router.errors import UpstreamFailure
@@ -83,26 +83,26 @@ WITH_FALLBACK = AttemptOptions(fallback=True)
 
 
 class ReplicaLease:
-    """An attempt's place among what its replica, at `url`, is at work on, taken when it is made. It has to be left, and
-    leaving it again changes nothing."""
+    """An attempt's place among what a replica of its target's engine, at `url`, is at work on, taken when it is made.
+    It has to be left, and leaving it again changes nothing."""
 
     __slots__ = ("_replicas", "_taken", "_target", "url")
 
     def __init__(self, replicas: Replicas, target: Target, request: Request | None, tried: list[str]) -> None:
         """`request`: None where no client sent it. `tried`: replicas that failed before; this one joins them."""
-        # A target without an engine has one address, at which nothing is counted.
-        self._replicas, self._target, self._taken = replicas, target, target.engine is not None
-        self.url = replicas.pick(target, request, tried) if self._taken else target.base_url
+        self._replicas, self._target, self._taken = replicas, target, True
+        self.url = replicas.pick(target, request, tried)
         tried.append(self.url)
 
-    def leave(self) -> None:
+    def leave(self, *, worked: bool = False) -> None:
         if self._taken:
             self._taken = False
             self._replicas.done(self.url)
+            if worked:
+                self.worked()
 
     def worked(self) -> None:
-        if self._target.engine is not None:
-            self._replicas.succeeded(self.url)
+        self._replicas.succeeded(self.url)
 
     def broke(self) -> bool:
         """Whether the whole target did, and not this replica alone."""
@@ -123,14 +123,10 @@ class BudgetRoom:
     """Use inside one running event loop."""
 
     def __init__(self) -> None:
-        self._settled = asyncio.Event()
+        self.settled = asyncio.Event()
+        """Set when a request was settled here."""
         self.reading = set[asyncio.Task[None]]()
         """Late answers of all requests."""
-
-    def wake(self) -> None:
-        """Something was settled here."""
-        settled, self._settled = self._settled, asyncio.Event()
-        settled.set()
 
     async def until_there_is(
         self, reserve: Callable[[], Awaitable[Reservation | Refused]], patience_ms: float
@@ -142,7 +138,8 @@ class BudgetRoom:
             if isinstance(outcome, Reservation) or not outcome.passing or clock_ms() >= until:
                 return outcome
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._settled.wait(), LOOK_S)
+                self.settled.clear()
+                await asyncio.wait_for(self.settled.wait(), LOOK_S)
 
 
 def waited_ms(waits: Sequence[list[float]], now: float) -> float:
@@ -157,34 +154,33 @@ def waited_ms(waits: Sequence[list[float]], now: float) -> float:
 
 LENT_PATIENCE_MS = 1_000
 """How long a request waits for what was split off: it may come back at once, or in a month."""
+UNRESERVED = Reservation("", ANY_AMOUNT)
 _LEAST_USD, _LEAST_THINKING = attrgetter("estimate.least.usd"), attrgetter("estimate.least.thinking")
 
 
-class BudgetHold:
+class BudgetHold(Struct, eq=False):
     """What one request may spend. Bound and opened before a byte leaves; `charges` says in the end what each pays."""
 
-    def __init__(
-        self,
-        store: BudgetStore,
-        learned: TargetStats,
-        room: BudgetRoom,
-        request: Request,
-        presence: ClientPresence | None = None,
-    ) -> None:
-        self._store, self.learned, self._room, self._request = store, learned, room, request
-        self.presence = presence or ClientPresence()
-        self._bound = UNBOUND
-        self._accounts: tuple[Account, ...] = ()
-        """Those that limit what it spends; the others are rates."""
-        self.bound = self._usd = self._thinking = self._partial = False
-        self.reservation = Reservation(request.id, ANY_AMOUNT)
-        self.attempts: list[Attempt] = []
-        self.reading = set[asyncio.Task[None]]()
-        """Attempts that were late, and are read on: what they cost is not known before."""
-        self.waits: list[list[float]] = []
-        """See `waited_ms`."""
-        self._extending = asyncio.Lock()
-        """Rivals hold more from the same reservation: one after the other."""
+    _store: BudgetStore
+    learned: TargetStats
+    _room: BudgetRoom
+    _request: Request
+    presence: ClientPresence = field(default_factory=ClientPresence)
+    _bound: BudgetBound = UNBOUND
+    _accounts: tuple[Account, ...] = ()
+    """Those that limit what it spends; the others are rates."""
+    bound: bool = False
+    _usd: bool = False
+    _thinking: bool = False
+    _partial: bool = False
+    reservation: Reservation = UNRESERVED
+    attempts: list[Attempt] = []
+    reading: set[asyncio.Task[None]] = set()
+    """Attempts that were late, and are read on: what they cost is not known before."""
+    waits: list[list[float]] = []
+    """See `waited_ms`."""
+    _extending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Rivals hold more from the same reservation: one after the other."""
 
     def bind(self, bound: BudgetBound) -> None:
         """Says what limits it, before it is opened."""

@@ -239,12 +239,13 @@ class Exchange:
 
     def _end(self, *, reusable: bool) -> None:
         self._complete, self._parser = True, None
-        self.arrived_ms = None if self._held_up or self._whole else clock_ms()
+        now_s = monotonic_s()
+        self.arrived_ms = None if self._held_up else now_s * 1000
         connection, self._connection = self._connection, None
         if connection is not None:
             if self._paused:  # by the last bytes; the next answer must be read
                 connection.resume()
-            connection.free(reusable)
+            connection.free(reusable, now_s)
 
     def _resume(self) -> None:
         """Reads on, where what arrived before anybody asked for it had filled the buffer."""
@@ -270,7 +271,7 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        release: Callable[["UpstreamConnection"], None],
+        release: Callable[["UpstreamConnection", float], None],
         distrust: Callable[[], None],
     ) -> None:
         """`distrust` is called when an answer comes that was not asked for."""
@@ -295,13 +296,13 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport.write(head + body)
         return self.exchange
 
-    def free(self, reusable: bool) -> None:
+    def free(self, reusable: bool, now_s: float) -> None:
         """Its exchange is over. `reusable`: the response ended where its last bytes did."""
         self.exchange = None
         if self._transport is None:
             return
         if reusable and not self._transport.is_closing() and not self._transport.get_write_buffer_size():
-            self._release(self)
+            self._release(self, now_s)
         else:
             self._transport.abort()
 
@@ -447,12 +448,12 @@ class HttpTransport:
             for idle in self._idle.pop(origin, ()):
                 idle.abort()
 
-        def release(connection: UpstreamConnection) -> None:
+        def release(connection: UpstreamConnection, now_s: float) -> None:
             self._active.pop(connection, None)
-            if self._distrusted and self._distrusted.get(origin, 0.0) > monotonic_s():
+            if self._distrusted and self._distrusted.get(origin, 0.0) > now_s:
                 connection.abort()
                 return
-            connection.idle_since, connection.fresh = monotonic_s(), False
+            connection.idle_since, connection.fresh = now_s, False
             self._idle.setdefault(origin, deque()).append(connection)
 
         if origin.tls and self._tls is None:

@@ -113,15 +113,15 @@ class AnswerCollector:
 _ANY_CHOICES = msgspec.json.Decoder(list[dict[str, Any]] | None)
 
 
-def answer_text(body: Mapping[str, Raw]) -> str | None:
-    """The text of a whole chat answer; None where it has none."""
+def answer_text(body: Mapping[str, Raw]) -> str:
+    """What the message of a whole answer's first choice says."""
     try:
         choices = _ANY_CHOICES.decode(body.get("choices", b"null"))
     except (msgspec.DecodeError, RecursionError):
-        return None  # of another endpoint, which may have any member of that name; or nested without end
+        return ""  # of another endpoint, which may have any member of that name; or nested without end
     message = choices[0].get("message") if choices else None
     content = message.get("content") if isinstance(message, dict) else None
-    return content if isinstance(content, str) else None
+    return content if isinstance(content, str) else ""
 
 
 _MEDIA, _FOUND, _OWN_TOOLS, _CLIENTS_TOOLS = map(tuple, table("dispatch/data/beside_output.yaml").values())

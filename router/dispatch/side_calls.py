@@ -17,7 +17,6 @@ from router.decide.eligibility import ClassGuard, Gate, must_redact
 from router.dispatch.dispatch import Dispatcher
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.hold import ReplicaLease
-from router.dispatch.meter import answer_text
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.tokens import COUNTING, count_prompt, encoding, media_tokens
 from router.outcomes.checks import HttpVerifier, Verifier
@@ -100,7 +99,7 @@ class SecondOpinions:
             outbound = OutboundRequest(guard, target, adapter.encode(call), inquiry.classes, url=lease.url)
             with closing(await self._to.egress.send(outbound, _within(inquiry.timeout_ms), _unnoted)) as response:
                 body = await response.read() if response.status == 200 else b""
-            return (answer_text(adapter.decode(call, body).body) or "") if body else ""
+            return adapter.decode(call, body).content if body else ""
         except UpstreamFailure as error:
             if error.failure.kind is ErrorKind.CONNECT:  # it may just have been slower than we are patient
                 lease.broke()

@@ -170,7 +170,7 @@ async def forward(
     if rest := opened.rest():
         yield rest if translation is None else translation.feed(rest)
     if error not in ("", record.stopped):
-        trips = TABLE[failure.kind].trips and record.lease.broke()
+        trips = TABLE[failure.kind].trips and (record.lease is None or record.lease.broke())
         health.failed(opened.step.target.id, trips=trips, reason=failure.kind)
         code = TABLE[failure.kind].code
         yield stream_error(failure) if translation is None else translation.error_event(failure.message, code)

@@ -1,6 +1,6 @@
 """What is left to learn of templates, on top of what is expected of their requests one by one.
 
-A template is what an application sends again and again (`router.classify.template`). Its requests are harder or
+A template is what an application sends again and again (`router.types.request.template`). Its requests are harder or
 easier than they look, for all targets alike, and some target is better at them than elsewhere: both are normal, the
 first in units of how uncertain the difficulty of a request is. What is remembered are sums of outcomes, so that
 their order does not matter. What an application sends in other templates counts there too, like a few outcomes: a

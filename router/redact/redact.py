@@ -376,6 +376,7 @@ def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[R
         body=written,
         chat=None if chat is None else chat.written(names),
         raw=msgspec.json.encode(written) if request.raw else b"",
+        messages=None,
         passages=tuple(
             _passage(text, names, moved, passage) for text, passage in zip(passages, request.passages, strict=True)
         ),

@@ -381,6 +381,8 @@ class TargetReply(Struct, frozen=True, kw_only=True):
     """Visible text, a refusal, a tool call or an embedding is there."""
     text: str = ""
     """Of its choices, thoughts and calls, where these were read."""
+    content: str = ""
+    """What the message of its first choice says."""
     model_served: str = ""
     region_served: str = ""
     """Where the provider says that it was processed; empty where it says nothing."""

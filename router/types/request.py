@@ -1,7 +1,7 @@
 """A request as it was parsed, who sent it, and its classification."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -81,6 +81,28 @@ class Passage(Struct, frozen=True):
     role: str = ""
 
 
+class MessagePart(Struct, frozen=True):
+    type: str = ""
+    text: str | None = None
+
+
+class Function(Struct, frozen=True):
+    name: str = ""
+    arguments: str = ""
+
+
+class MessageCall(Struct, frozen=True):
+    function: Function = Function()
+
+
+class Message(Struct, frozen=True):
+    """Of a chat: what is said and called in it."""
+
+    role: str
+    content: str | Sequence[MessagePart] | None = None
+    tool_calls: Sequence[MessageCall] | None = None
+
+
 class Modality(StrEnum):
     """What nobody here can read: it is given the class that the policy has for it."""
 
@@ -138,6 +160,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """The whole body as the client sent it."""
     passages: tuple[Passage, ...] = ()
     """Every string that would be sent, decoded from JSON: messages, tool schemas, arguments, names of files."""
+    messages: Sequence[Message] | None = None
+    """Of a chat that holds nothing but texts and calls."""
     unscannable: frozenset[Modality] = frozenset()
     prompt_bytes: int
     """Size of the text that the provider will tokenise, JSON marks included; media are counted apart."""
@@ -418,8 +442,48 @@ class Reading(Struct, frozen=True, eq=False, dict=True):
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+# Which template a request comes from: what its application sends again and again, as a digest.
+
 TENANT_DIGITS, APPLICATION_DIGITS, TEMPLATE_DIGITS = 8, 14, 24
 """Digits of a template, the first of which stand for its tenant (zeros where no keys are) and for its application."""
+LONGEST_INSTRUCTIONS = 4_096
+"""Characters of the instructions that count, so that the digest of any prompt has a bound."""
+_INSTRUCTIONS = ("system", "developer")
+_OFFERS = ("tools", "functions", "response_format", "text")
+"""Fields of a body that an application sends as they are: tools with their schemas, and the form of the answer."""
+_values = re.compile(r"\S*[0-9]\S*")
+
+
+def template(request: Request, route: str, app: str, tenant: str = "") -> str:
+    """24 hexadecimal digits, the same in every process; no text can be read from them. The first eight stand for
+    `tenant`, whose own the template is: an organisation, else a key. The next six stand for its application: `route`
+    and `app`.
+
+    Words with a digit in them are dates, ids and numbers: they are not told apart, and neither is white space.
+    """
+    digest = blake2b(digest_size=(TEMPLATE_DIGITS - APPLICATION_DIGITS) // 2)
+    left = LONGEST_INSTRUCTIONS
+    for passage in request.passages:
+        if left > 0 and passage.role in _INSTRUCTIONS:
+            words = _values.sub("0", passage.text[:left]).split()
+            digest.update(" ".join(words).encode(errors="surrogatepass") + b"\0")
+            left -= len(passage.text)
+    for name in _OFFERS:
+        if name in request.body:
+            digest.update(request.body[name])
+    owner = blake2b(tenant.encode(), digest_size=TENANT_DIGITS // 2).hexdigest() if tenant else "0" * TENANT_DIGITS
+    named = blake2b(f"{route}\0{app}".encode(), digest_size=(APPLICATION_DIGITS - TENANT_DIGITS) // 2)
+    return owner + named.hexdigest() + digest.hexdigest()
+
+
+def instructions(request: Request) -> int:
+    """Bytes with which all requests of a template begin: instructions, and tools with their schemas."""
+    texts = sum(
+        len(passage.text.encode(errors="replace")) for passage in request.passages if passage.role in _INSTRUCTIONS
+    )
+    return texts + sum(memoryview(request.body[name]).nbytes for name in _OFFERS if name in request.body)
 
 
 def tenant_of(template: str) -> str:
@@ -485,7 +549,7 @@ class Classification(Struct, frozen=True, kw_only=True):
     app: str = ""
     """The application that it comes from …"""
     template: str = ""
-    """… and a digest of what the application sends again and again (`router.classify.template`)."""
+    """… and a digest of what the application sends again and again (`template`)."""
     findings: tuple[Finding, ...] = ()
     possible: tuple[Finding, ...] = ()
     """Hits that are only possible, of classes that nothing else gives: they count, for want of a no."""

@@ -14,8 +14,7 @@ from router.api.parse import parse
 from router.classify.classify import Classifier
 from router.classify.detector import Form, Span
 from router.classify.difficulty import MOST_REMEMBERED
-from router.classify.template import template
-from router.types.request import TEMPLATE_DIGITS, Cause, Classification, Endpoint, Finding, Passage
+from router.types.request import TEMPLATE_DIGITS, Cause, Classification, Endpoint, Finding, Passage, template
 from tests.classify.looking import HEALTH, IDENTIFIERS, KEY, MAIL, SECRETS, Detector
 from tests.decide.values import request
 from tests.tables import each_row

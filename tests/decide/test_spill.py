@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.decide.plan import plan
+from router.choose import plan
 from router.decide.strategies import Cheapest, CostOfPass, Ordered, Weighted
 from router.decide.strategies import PlanStrategy as Planned
 from router.decide.weigh import DecisionInput, Ranking, explore, timely

@@ -9,14 +9,14 @@ from msgspec import structs
 
 from adapters.openai import OpenAICompatible
 from router.decide.health import Health
-from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord
-from router.dispatch.hold import ReplicaLease, waited_ms
+from router.dispatch.hold import waited_ms
 from router.estimate.latency import Pace
 from router.types.account import BudgetBound
 from router.types.attempt import Attempt, Usage
 from router.types.decision import Candidate
 from router.types.price import Cost, CostSource
+from router.types.request import Redacted
 from router.types.target import Contract, Target, Thinking
 from tests.decide.values import estimate, request, target
 from tests.dispatch.values import ANSWER, asking, at, budget, job
@@ -75,8 +75,9 @@ def pace(first_ms: int, total_ms: int, wait_ms: int, *, stream: bool) -> Pace:
     step = structs.replace(task.plan.steps[0], wait_ms=wait_ms)
     fit = task.budget.fit(step)
     assert fit is not None
-    call, lease = task.call(step, fit), ReplicaLease(Replicas(), step.target, asked, [])
-    record = AttemptRecord(step, fit, call, task.budget, 0, lambda: now, Health(lambda: 0.0), lease)
+    call = task.call(step, fit, Redacted(asked, frozenset(), {}))
+    record = AttemptRecord(step, fit, call, task.budget, 0, lambda: now, Health(lambda: 0.0), None)
+    record.leaves(frozenset())
     now = first_ms
     record.arrived()
     now = total_ms

@@ -19,6 +19,7 @@ from router.testing.upstream import Upstream
 from router.types.attempt import Call, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.decision import FittedRequest
+from router.types.request import Redacted
 from router.types.target import Target, Timeouts
 from tests.dispatch.values import ANSWER, Clock, asking, at, budget, dispatcher, job, on_loop, streamed, transport
 from tests.gateway.canned import canned
@@ -166,7 +167,7 @@ async def test_kept_connections_are_used_again_and_survive_being_closed(own: Htt
 async def sent(own: HttpTransport, place: Target, *, stream: bool = False) -> Exchange:
     task = job(place, asked=STREAM if stream else None)
     step = task.plan.steps[0]
-    request = OpenAICompatible().encode(task.call(step, FittedRequest()))
+    request = OpenAICompatible().encode(task.call(step, FittedRequest(), Redacted(task.request, frozenset(), {})))
     return await own.send(place.base_url, request, place.timeouts)
 
 

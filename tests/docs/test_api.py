@@ -8,7 +8,7 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.api.asgi import ALIVE, READY
+from router.api.edge import ALIVE, READY
 from router.api.hot import PATHS
 from router.api.text import Chat, Completion, EmbeddingFields
 from router.settings import SHIPPED_POLICY

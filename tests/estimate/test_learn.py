@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.classify.template import template
 from router.decide.weigh import DecisionInput, expected_loss
 from router.estimate import caches
 from router.estimate.caches import (
@@ -30,7 +29,7 @@ from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import fits_thinking
 from router.types.attempt import AttemptSample, TextBytes, Usage
 from router.types.decision import CachePrefix, Estimate, Objective
-from router.types.request import Classification, Request, TokensRead
+from router.types.request import Classification, Request, TokensRead, template
 from router.types.target import Contract, Target, Task, Thinking, Wire
 from tests.decide.values import PRICE, REMOTE, estimate, reading, request, target
 from tests.tables import each_row

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from adapters.catalog import shipped
-from router.classify.template import template as template_of
 from router.errors import DataError
 from router.estimate import pass_rate, templates
 from router.estimate.pass_rate import (
@@ -34,6 +33,7 @@ from router.types.attempt import Outcome
 from router.types.decision import NODE_WEIGHTS
 from router.types.price import WORST_CASE
 from router.types.request import TASKS, TRAITS, Classification, Reading
+from router.types.request import template as template_of
 from router.types.target import Benchmark, Capability, Contract, Target, Task, Thinking
 from tests.decide.values import LOCAL, PRICE, request, target
 from tests.tables import each_row

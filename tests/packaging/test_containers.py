@@ -11,7 +11,7 @@ import yaml
 from local_serving.manifests import compose as compose_of
 from local_serving.manifests import dumped
 from local_serving.spec import External, read
-from router.api.asgi import ALIVE
+from router.api.edge import ALIVE
 from router.config.load import inspect_policy
 from router.testing import lowpass
 from tests.packaging.project import COMPOSE, ROOT, SETTINGS, dockerfile, instructions

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from fastapi import Request
 
-from router.api.asgi import read_body
 from router.api.auth import REPORTS, Keyring
+from router.api.edge import read_body
 from router.errors import ClientError
 from router.ledger.keys import callers, note
 from router.ledger.ledger import Ledger

@@ -136,7 +136,7 @@ class World:
             raise Stopped(asked)
         self.warnings += [asked.approaching] if asked is not None and asked.approaching else []
         end = self.breaker.settled
-        return lambda cost, sent, answer: end(asked, self.now, cost=cost, sent=sent, answer=answer)
+        return lambda cost, sent, answer: end(asked, self.now, cost=cost, sent=sent, answer=answer or "")
 
     def together(self, key: str, prompts: Iterable[Prompt], *, session: str = "") -> None:
         """All of them are in progress at once."""
