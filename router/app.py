@@ -186,6 +186,7 @@ class GatewayProcess:
         self._open_door()
         self._observer = observer(settings.json_log, os.environ)
         self.app = HotRoutes(self._pipeline, ring, self._visits, self.state, self._rest, self._observer)
+        self.app.let_browsers(config.browsers)
 
     async def start(self) -> None:
         """Before the first request. Raises `SettingError` and `LedgerUnavailable`; then it is closed."""
@@ -362,6 +363,7 @@ class GatewayProcess:
             self._health.pardon()
             self._alerts.adopt(self._rules().accounts.budgets)
             self._breaker.loops = change.loops
+            self.app.let_browsers(change.browsers)
             self._policy_error = ""
             _log.info("policy %s is in force (%s)", change.path, self._config().in_force.hash)
         elif change is not None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -108,14 +108,29 @@ class HotRoutes:
     ) -> None:
         self._pipeline, self._keyring, self._visits, self._state, self._load = pipeline, keyring, visits, state, load
         self._observer = observer
+        self._for_browsers: edge.App | None = None
         self._rest: asyncio.Future[edge.App] | None = None
 
     def __call__(self, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> Awaitable[None]:
+        if self._for_browsers is not None and scope["type"] == "http" and "for_browsers" not in scope:
+            scope["for_browsers"] = True
+            return self._for_browsers(scope, receive, send)
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None and (meant := _TYPED.fullmatch(scope.get("path", ""))):
             scope.update(path=f"/v1{meant[2]}", deployment=meant[1])
             endpoint = PATHS.get(scope["path"])
         return self._other(scope, receive, send) if endpoint is None else self._visit(endpoint, scope, receive, send)
+
+    def let_browsers(self, sites: Sequence[str]) -> None:
+        """Pages of these sites may call it; they send a key, no cookies."""
+        if not sites:
+            self._for_browsers = None
+            return
+        from starlette.middleware.cors import CORSMiddleware  # most gateways never need it
+
+        self._for_browsers = CORSMiddleware(
+            self, allow_origins=sites, allow_methods=["*"], allow_headers=["*"], expose_headers=["*"]
+        )
 
     async def _visit(self, endpoint: Endpoint, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
         """One request to a model route: from its key and body to its answer, or to what went wrong."""

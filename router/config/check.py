@@ -392,6 +392,7 @@ def _config(path: str, digest: str, policy: Policy, targets: dict[str, Target]) 
         budget_status=policy.budget_status,
         aliases=policy.aliases,
         loops=loops,
+        browsers=policy.browsers,
     )
 
 

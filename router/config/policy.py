@@ -293,6 +293,9 @@ class Policy(YamlPart):
     ] = Field("refuse", description="What a model without a price is charged at; USD per million tokens.")
     budget_status: Literal[402, 429] = 402
     loops: Loops = Loops()
+    browsers: tuple[Annotated[str, form("origin")], ...] = Field(
+        (), description="Sites whose pages may call the gateway from a browser (CORS)."
+    )
 
 
 # The one frozen value that a policy file becomes.
@@ -333,6 +336,7 @@ class Config(Struct, frozen=True, kw_only=True, dict=True):
     aliases: Mapping[str, str] = {}
     """Patterns of model names, and the route or target that each stands for; the first that matches counts."""
     loops: Loops = Loops()
+    browsers: tuple[str, ...] = ()
 
     @cached_property
     def in_force(self) -> PolicyInForce:
