@@ -227,7 +227,7 @@ async def ours(answer: Response) -> Answer | None:
     loop, released = asyncio.get_running_loop(), list[UpstreamConnection]()
     near, far = socket.socketpair()
     _, connection = await loop.create_connection(
-        lambda: UpstreamConnection(loop, released.append, lambda: None), sock=near
+        lambda: UpstreamConnection(loop, lambda ended, _: released.append(ended), lambda: None), sock=near
     )
     exchange = connection.start(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"", Timeouts())
 

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Raw, Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from router.types.clock import now_ms
 from router.types.decision import UNCOUNTED, Counts, Dropped, Objective, stakes
 from router.types.request import UNKNOWN, Caller, Classification, Languages, Redacted, Request
 from router.types.tables import table
@@ -473,9 +472,11 @@ class ClassGuard:
         guard.objections = (*self.objections, objects)
         return guard
 
-    def refusal(self, target: Target, classes: frozenset[str], at_ms: int | None, *, redacted: bool) -> str:
-        """Why what has these classes may not go to `target` at that time (None: now), in one sentence; empty where it
-        may.
+    def refusal(
+        self, target: Target, classes: frozenset[str], now_ms: int | Callable[[], int], *, redacted: bool
+    ) -> str:
+        """Why what has these classes may not go to `target`, in one sentence; empty where it may. `now_ms`: a time, or
+        a clock, which is asked where that matters.
 
         Every class binds, so that one more never opens a place. `redacted`: what would be sent has placeholders in
         the place of its findings.
@@ -490,7 +491,7 @@ class ClassGuard:
             verdict = self._judged[key] = target, self._judge(target, classes, redacted=redacted)
         if target.terms.expires_ms is None:
             return verdict[1]
-        return expired(target, now_ms() if at_ms is None else at_ms) or verdict[1]
+        return expired(target, now_ms if isinstance(now_ms, int) else now_ms()) or verdict[1]
 
     def of(self, body: Mapping[str, Raw]) -> "ClassGuard":
         """For a request with this body: what a provider would do beside answering it is a place that it goes to."""

@@ -116,7 +116,6 @@ class AttemptRecord:
         self._region, self._verified = step.target.region, False
         """The region that counts, and whether the provider itself says so."""
         self._started_ms, self._clock, self._start = now_ms, clock, 0.0
-        """`_start`: when it left."""
         self._first: int | None = None
         self._ended: float | None = None
         """When all of a whole answer was here."""
@@ -220,7 +219,7 @@ class AttemptRecord:
         return max(0, self._sent - allowed)
 
     def leaves(self, classes: frozenset[str]) -> None:
-        """The first byte is about to be sent: from now on it may be charged. `classes`: of what is sent."""
+        """The first byte is about to be sent: from now on it takes time, and may be charged. `classes`: of that."""
         self.sent, self.classes, self._start = True, classes, self._clock()
         self._wait = [self._start, inf]
         self._waits.append(self._wait)

@@ -14,6 +14,7 @@ from router.classify.classify import LARGE, beside
 from router.decide.eligibility import ClassGuard, narrowed
 from router.errors import ClientError
 from router.types.attempt import Transport, UpstreamRequest, UpstreamResponse
+from router.types.clock import now_ms
 from router.types.target import Model, Provider, Target, Timeouts, Wire
 
 _NOTHING: frozenset[str] = frozenset()
@@ -73,7 +74,7 @@ class EgressFilter:
         unseen = await beside(len(body), guard.unseen, *arguments) if large else guard.unseen(*arguments)
         # What was found in the bytes themselves was not replaced, whatever was.
         target, classes = outbound.target, outbound.classes | unseen
-        reason = guard.refusal(target, classes, None, redacted=outbound.redacted)
+        reason = guard.refusal(target, classes, now_ms, redacted=outbound.redacted)
         reason = reason or (narrowed(target, outbound.region) if outbound.region else "")
         url = outbound.url or target.base_url
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):
@@ -102,7 +103,7 @@ class EgressFilter:
             return frozenset({"unknown"})
         guard = self._guard
         classes = guard.unseen(text, _NOTHING, {})
-        return frozenset(name for name in classes if guard.refusal(_HOOK, frozenset({name}), None, redacted=False))
+        return frozenset(name for name in classes if guard.refusal(_HOOK, frozenset({name}), now_ms, redacted=False))
 
 
 _HOOK = Target(

@@ -124,7 +124,6 @@ class BudgetRoom:
 
     def __init__(self) -> None:
         self.settled = asyncio.Event()
-        """Set when a request was settled here."""
         self.reading = set[asyncio.Task[None]]()
         """Late answers of all requests."""
 
