@@ -19,7 +19,7 @@ from router.decide.plan import plan, weighed_plan
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
 from router.decide.replicas import LONGEST, conversation
 from router.decide.strategies import Pinned, Weighing
-from router.decide.weigh import DecisionInput, noted
+from router.decide.weigh import DecisionInput, for_later, noted
 from router.dispatch.refusals import unknown_model
 from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
@@ -211,7 +211,7 @@ def _plan(
     fits, cap = afford(eligible) if afford else (), per_choice(request, None)
     situation = DecisionInput(
         targets=eligible,
-        forecast=forecaster.forecast(eligible, request, seen, now, cap, cached, gate.queues, fits),
+        forecast=for_later(forecaster.forecast(eligible, request, seen, now, cap, cached, gate.queues, fits), stakes),
         classification=seen,
         stakes=stakes,
         draw=draw,
