@@ -209,9 +209,10 @@ def _plan(
         queued = noted(gate.queues, ())
         return Plan(route=name, strategy=route.strategy.kind, steps=(), dropped=dropped, queued=queued)
     fits, cap = afford(eligible) if afford else (), per_choice(request, None)
+    expected = forecaster.forecast(eligible, request, seen, now, cap, cached, gate.queues, fits)
     situation = DecisionInput(
         targets=eligible,
-        forecast=for_later(forecaster.forecast(eligible, request, seen, now, cap, cached, gate.queues, fits), stakes),
+        forecast=expected if expected.later is None else for_later(expected, stakes),
         classification=seen,
         stakes=stakes,
         draw=draw,

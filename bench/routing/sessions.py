@@ -156,10 +156,10 @@ def main() -> None:
                 means = " | ".join(f"${mean:.4f}" for mean in rows[-1])
                 print(f"| {fleet} | ${price:g} | {place.id} | {means} | {shares} |", flush=True)
     stays, without, *ours = np.array(rows).T
-    for name, means in zip(POLICIES[2:], ours, strict=True):
-        worst = (means / np.minimum(stays, without)).max() - 1
-        shares = [f"{(means / others).mean() - 1:+.1%}" for others in (stays, without)]
-        print(f"{name}: {shares[0]} against staying, {shares[1]} against choices without caches; worst {worst:+.1%}")
+    for name, own in zip(POLICIES[2:], ours, strict=True):
+        worst = (own / np.minimum(stays, without)).max() - 1
+        against = [f"{(own / others).mean() - 1:+.1%}" for others in (stays, without)]
+        print(f"{name}: {against[0]} against staying, {against[1]} against choices without caches; worst {worst:+.1%}")
 
 
 if __name__ == "__main__":

@@ -372,9 +372,8 @@ class TargetStats:
         sure_each, sure_base = INPUT_SD[0] ** -2, INPUT_SD[1] ** -2
         of_each, of_base, slanted = squares + sure_each, weight + sure_base, both + sure_each
         each = max((of_base * slanted - rough * tokens) / (of_each * of_base - rough * rough), 0.0)
-        base = (tokens - rough * each) / of_base
         own = window.count / (window.count + PRIOR_WEIGHT * FADES**window.count)
-        return InputSize(Line(each, base), window.upper(INPUT_SHARE), own)
+        return InputSize(Line(each, (tokens - rough * each) / of_base), window.upper(INPUT_SHARE), own)
 
 
 def _leaning(windows: Sequence[QuantileWindow], value: Callable[[QuantileWindow], int], prior: int) -> int:
