@@ -24,8 +24,6 @@ Positive = Annotated[int, Field(strict=True, ge=1)]
 Usd = Annotated[Decimal, Field(ge=0)]
 VLLM: dict[str, Any] = yaml_file.load_data(__file__, "vllm.yaml")
 """Words that vLLM knows."""
-
-
 GIB = 2**30
 
 

@@ -221,10 +221,9 @@ class Settlement:
                     given = (row.target.id for row in reversed(attempts) if row.outcome == "ok" and not row.passed_over)
                     began = now - int(clock_ms() - self._started)
                     accounting.recall.note(session_key(self._caller.id, session), next(given, ""), cost, began)
-                prefix = None if self.context is None else self.context.decision.prefix
-                for attempt in attempts:
-                    if prefix is not None and attempt.usage is not None and attempt.outcome == "ok":
-                        accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, now)
+                if self.context is not None and (prefix := self.context.decision.prefix) is not None:
+                    used = [(row.target.id, row.usage) for row in attempts if row.usage and row.outcome == "ok"]
+                    accounting.learned.caches.note(prefix, used, now)
                 accounting.breaker.settled(self.watched, now, cost=cost, sent=bool(attempts), answer=self.answer)
             book = partial(self._book, status, error, now, clock_ms())
             if reading:  # what is held is held until it is known what late answers cost

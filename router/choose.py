@@ -18,7 +18,7 @@ from router.decide.eligibility import ANYTHING, Gate, Reason, asked, must_redact
 from router.decide.profile import NEW, SessionState, own_stakes, shape_of
 from router.decide.replicas import LONGEST, conversation
 from router.decide.strategies import Ordering, Pinned, Weighing
-from router.decide.weigh import DecisionInput, Takes, explore, moved_back, noted, overflow
+from router.decide.weigh import DecisionInput, Takes, explore, for_later, moved_back, noted, overflow
 from router.dispatch.refusals import unknown_model
 from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
@@ -213,9 +213,10 @@ def _plan(
         queued = noted(gate.queues, ())
         return Plan(route=name, strategy=route.strategy.kind, steps=(), dropped=dropped, queued=queued)
     fits, cap = afford(eligible) if afford else (), per_choice(request, None)
+    expected = forecaster.forecast(eligible, request, seen, now, cap, cached, gate.queues, fits)
     situation = DecisionInput(
         targets=eligible,
-        forecast=forecaster.forecast(eligible, request, seen, now, cap, cached, gate.queues, fits),
+        forecast=expected if expected.later is None else for_later(expected, stakes),
         classification=seen,
         stakes=stakes,
         draw=draw,

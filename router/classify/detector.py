@@ -14,8 +14,6 @@ from router.types.request import Finding
 
 SURE = 0.5
 """A hit below this score is only possible: it counts where a second opinion confirms it."""
-
-
 POSSIBLE = 0.3
 
 

@@ -205,6 +205,22 @@ def price(cost: Vector, p: Vector, stakes: Objective) -> Vector:
     return cost / np.maximum(p, _LEAST_P)
 
 
+def for_later(forecast: Forecast, stakes: Objective) -> Forecast:
+    """With the costs that targets are compared by: later requests pay for a prompt to be written to a cache what they
+    save by it, if they are usual and if they are like this one: by how much the cheapest other target costs more."""
+    if forecast.later is None or len(forecast.p) < 2:
+        return forecast
+    count, written = np.array(forecast.later[0])[:, None, None], forecast.later[1][:, None]
+    # [2, 2, T]: of turns and of the template's requests; such as this one and usual ones.
+    p, costs = np.maximum((forecast.p, forecast.usual_p), _LEAST_P), np.array((forecast.cost, forecast.usual_cost))
+    each = 1.0 if stakes.failure_nano is not None else 1 / p
+    there, cold = count * price(costs - written, p, stakes), np.minimum(count, 1.0) * written
+    least = np.partition(elsewhere := np.nan_to_num(there + cold * each, nan=np.inf), 1)
+    others = np.where(elsewhere > least[..., :1], least[..., :1], least[..., 1:2])
+    saved = np.minimum(np.maximum((others - there) / each, 0.0), cold).min(axis=1).max(axis=0)
+    return structs.replace(forecast, weighed_cost=forecast.cost - saved, usual_cost=forecast.usual_cost - saved)
+
+
 def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:
     """Targets that break floor, cap or deadline, or have too long a queue. The worst reason counts; NaN breaks
     them all."""
@@ -378,8 +394,6 @@ def _allowed(situation: DecisionInput, single: ExpectedLoss, samples: int, low_p
 
 ENOUGH = 20
 """Outcomes of a route's targets from which on they are tried: without feedback nothing would be learned from it."""
-
-
 DOUBT = 0.03
 """Of a pass rate, however sure it seems: what is tried is there to find out where the model is wrong."""
 

@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import log
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from router.estimate.price import rate_of
 from router.types.attempt import TextBytes, Usage
 from router.types.decision import CachePrefix
 from router.types.price import TokenPrices
+from router.types.request import application_of
 from router.types.tables import table
 from router.types.target import Wire
 
@@ -138,26 +139,23 @@ MOST = 16_384
 """Conversations and templates remembered; the one without an answer for longest is forgotten."""
 HIT_MILLE, WEIGHT = 980, 2
 """Thousandths of what should be in a cache that are read from it, before any answer says so; its weight in answers."""
-
-
+LONGEST, REMEMBERED = 256, 64
+"""Turns that are told apart, and conversations that count for how long those of a template get."""
+LIKELY = 0.5
+"""Of the requests that are expected to follow: what they will save is less sure than what it costs now."""
 SAME = 1.3
 """A prompt may have so many times the tokens of its rough count."""
 
 
 class CachedPrompt(NamedTuple):
-    """Of one prompt: what targets have of it, and what is the use of sending it to one of them for later requests.
-
-    As many requests are expected to follow as came before (Lindy's law): what the n-th one pays to have its prompt
-    kept is for n of them. So a conversation leaves a target once that pays over all turns that are likely to follow."""
+    """Of one prompt: what targets have of it, and how many requests are likely to begin with it after this one."""
 
     reads: Mapping[str, float] = {}
     """Tokens that each target is expected to read from its cache; others read none."""
-    for_later: float = 0.0
-    """Share of what is not in a cache yet that later turns pay for …"""
     shared: float = 0.0
-    """… the share of the prompt that all requests of its template begin with …"""
-    shared_for_later: float = 0.0
-    """… and the share of that which later requests of the template pay for."""
+    """Share of the prompt that all requests of its template begin with."""
+    later: tuple[float, float] = (0.0, 0.0)
+    """Turns of its conversation, and requests of its template."""
 
 
 COLD = CachedPrompt()
@@ -196,42 +194,53 @@ class Caches:
     def __init__(self) -> None:
         self._sent = Recent[int | str, dict[str, _SentPrefix]](MOST, dict)
         self._hits = defaultdict[str, QuantileWindow](QuantileWindow)
+        self._lengths = Recent[str, list[float]](MOST, list)
+        """By template and application: how many of its conversations had a first turn, a second … What the n-th pays to
+        have its prompt kept is for as many as follow (Lindy's law: n, until some of its application got as far)."""
 
     def expected(self, prefix: CachePrefix, rough: float, at_ms: int) -> CachedPrompt:
         """Of a prompt of about so many tokens."""
-        reads = dict[str, float]()
-        for target, kept in self._kept(prefix, rough, at_ms).items():
+        alive, reads = self._alive(prefix, at_ms), dict[str, float]()
+        for target, kept in _kept(rough, *alive).items():
             hits = self._hits[target]
             reads[target] = kept * max((hits.sum + WEIGHT * HIT_MILLE) / (hits.count + WEIGHT) / 1_000, 1e-3)
-        before, of_template = (self._times(key, prefix.long, at_ms) for key in (prefix.conversation, prefix.template))
-        return CachedPrompt(reads, 1 - 1 / (1 + before), prefix.shared, 1 - 1 / (1 + of_template))
+        turns, requests = [max((sent.times for sent in rows.values()), default=0) for rows in alive]
+        later = float(turns)
+        for name in (application_of(prefix.template), prefix.template):
+            reached = self._lengths.get(name, [])[turns:]
+            later = (sum(reached[1:]) + WEIGHT * later) / (sum(reached[:1]) + WEIGHT)
+        return CachedPrompt(reads, prefix.shared, (LIKELY * later, LIKELY * requests))
 
-    def _alive(self, key: int | str, long: bool, at_ms: int) -> dict[str, _SentPrefix]:
-        """What targets were sent that began like this, and should have still."""
-        lifetime = LONG_LIFETIME_MS if long else LIFETIME_MS
-        return {name: sent for name, sent in self._sent.get(key, {}).items() if at_ms - sent.at_ms <= lifetime}
+    def _alive(self, prefix: CachePrefix, at_ms: int) -> list[dict[str, _SentPrefix]]:
+        """What targets were sent of the conversation, and of the template, and should have still."""
+        since_ms = at_ms - (LONG_LIFETIME_MS if prefix.long else LIFETIME_MS)
+        sent = [self._sent.get(key, {}) for key in (prefix.conversation, prefix.template)]
+        return [{name: row for name, row in rows.items() if row.at_ms >= since_ms} for rows in sent]
 
-    def _times(self, key: int | str, long: bool, at_ms: int) -> int:
-        """Requests in a row that began like this."""
-        return max((sent.times for sent in self._alive(key, long, at_ms).values()), default=0)
+    def note(self, prefix: CachePrefix, answers: Sequence[tuple[str, Usage]], at_ms: int) -> None:
+        """The answers of targets to one request have ended."""
+        alive = self._alive(prefix, at_ms)
+        turns, requests = [max((sent.times for sent in rows.values()), default=0) for rows in alive]
+        for name in {prefix.template, application_of(prefix.template)} if answers and turns < LONGEST else ():
+            reached = self._lengths.used(name)
+            reached += [0.0] * (turns + 1 - len(reached))
+            reached[turns] += 1
+            if reached[0] > REMEMBERED:
+                reached[:] = [count / 2 for count in reached]
+        for target, usage in answers:
+            read, sent = usage.cache_read + usage.cache_read_explicit, usage.input_total
+            if kept := min(_kept(sent, *alive).get(target, 0), sent):
+                self._hits[target].add(min(int(1_000 * read / kept), 1_000))
+            shared = int(sent * prefix.shared)
+            self._sent.used(prefix.conversation)[target] = _SentPrefix(sent, at_ms, turns + 1)
+            self._sent.used(prefix.template)[target] = _SentPrefix(shared, at_ms, requests + 1)
 
-    def _kept(self, prefix: CachePrefix, rough: float, at_ms: int) -> Mapping[str, int]:
-        """Tokens that each target was sent, and should have still. A conversation that is shorter now than before was
-        written anew: only its instructions are the same."""
-        every: dict[str, int] = {}
-        for key in (prefix.template, prefix.conversation):
-            for target, sent in self._alive(key, prefix.long, at_ms).items():
-                same = key == prefix.template or sent.tokens <= rough * SAME
-                if same and sent.tokens >= LEAST:
-                    every[target] = max(every.get(target, 0), sent.tokens)
-        return every
 
-    def note(self, prefix: CachePrefix, target: str, usage: Usage, at_ms: int) -> None:
-        """An answer of `target` has ended."""
-        read, sent = usage.cache_read + usage.cache_read_explicit, usage.input_total
-        kept = min(self._kept(prefix, sent, at_ms).get(target, 0), sent)
-        if kept:
-            self._hits[target].add(min(int(1_000 * read / kept), 1_000))
-        for key, tokens in ((prefix.conversation, sent), (prefix.template, int(sent * prefix.shared))):
-            self._sent[key][target] = _SentPrefix(tokens, at_ms, 1 + self._times(key, prefix.long, at_ms))
-            self._sent.move_to_end(key)
+def _kept(rough: float, turns: Mapping[str, _SentPrefix], requests: Mapping[str, _SentPrefix]) -> Mapping[str, int]:
+    """Tokens that each target should have still. A conversation that is shorter now than before was written anew: only
+    its instructions are the same."""
+    every = {target: sent.tokens for target, sent in requests.items() if sent.tokens >= LEAST}
+    for target, sent in turns.items():
+        if LEAST <= sent.tokens <= rough * SAME:
+            every[target] = max(every.get(target, 0), sent.tokens)
+    return every

@@ -171,7 +171,7 @@ class Forecaster:
         else:
             whole_prompt = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
         sent = np.minimum(whole_prompt, known.context)
-        read_tokens, fixed, weighed = _input(known, cached, targets, sent)
+        read_tokens, fixed, later = _input(known, cached, targets, sent)
         of_all = each
         if choices > 1:
             out, usual_out, of_all, thinking = (part * choices for part in (out, usual_out, each, thinking))
@@ -190,9 +190,10 @@ class Forecaster:
             output=of_all,
             thinking=thinking,
             cached=read_tokens,
-            weighed_cost=weighed + out,
+            weighed_cost=fixed + out,
             usual_p=usual_p,
-            usual_cost=weighed + usual_out,
+            usual_cost=fixed + usual_out,
+            later=later,
             ranges=partial(_ranges, known, sd, whole, fixed, out, each, bound, targets, queues),
         )
 
@@ -346,19 +347,19 @@ def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
 
 def _input(
     known: _KnownWork, cached: CachedPrompt, targets: Sequence[Target], sent: Vector
-) -> tuple[Vector, Vector, Vector]:
-    """Of prompts of `sent` tokens: what is read from caches, what all of it costs, and that but for later requests'
-    part. What is long enough to be kept, and is not in the cache yet, is written to it."""
-    if not (cached.reads or known.writes):
-        return known.nothing, (fixed := sent * known.rate_in + known.fee), fixed
-    kept = (sent >= known.least) & (known.rate_read < known.rate_in)
+) -> tuple[Vector, Vector, tuple[tuple[float, float], Vector] | None]:
+    """Of prompts of `sent` tokens: what is read from caches, what all of it costs, and what of that is for later ones.
+    What is long enough to be kept, and is not in the cache yet, is written to it."""
+    if cached is COLD and not known.writes:
+        return known.nothing, sent * known.rate_in + known.fee, None
+    begins = np.array((sent, sent * cached.shared))
+    kept = (begins >= known.least) & (known.rate_read < known.rate_in)
     reads = np.array([cached.reads.get(target.id, 0.0) for target in targets])
-    read = np.where(kept, np.minimum(reads, sent), 0.0)
-    new, shared = sent - read, sent * cached.shared - read
+    read = np.where(kept[0], np.minimum(reads, sent), 0.0)
     rate_new = np.where(sent >= known.least, known.rate_write, known.rate_in)
-    again = np.maximum(new * cached.for_later, shared * cached.shared_for_later)
-    fixed = read * known.rate_read + new * rate_new + known.fee
-    return read, fixed, fixed - np.where(kept, again * (rate_new - known.rate_read), 0.0)
+    fixed = read * known.rate_read + (sent - read) * rate_new + known.fee
+    written = np.where(kept, np.maximum(begins - read, 0.0) * (rate_new - known.rate_read), 0.0)
+    return read, fixed, (cached.later, written) if any(cached.later) else None
 
 
 def _spread(kind: WorkStats, output: int) -> float:

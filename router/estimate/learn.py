@@ -19,9 +19,10 @@ from router.estimate.caches import (
     TokenSizes,
     shrink_to_prior,
 )
-from router.estimate.latency import KEEP, Measured, Pace
+from router.estimate.latency import Measured, Pace
 from router.estimate.lengths import (
     ALL,
+    LENGTHS_HALF_LIFE_MS,
     MOST_CELLS,
     NO_THOUGHT,
     ROWS,
@@ -34,9 +35,8 @@ from router.estimate.lengths import (
     LengthPool,
     TaskKind,
 )
-from router.estimate.posterior import Recent
+from router.estimate.posterior import Fading, Recent
 from router.types.attempt import AttemptSample, TextBytes
-from router.types.decision import Vector
 from router.types.request import application_of
 from router.types.target import Task
 
@@ -175,8 +175,8 @@ class TargetStats:
             MOST_CELLS, lambda: (QuantileWindow(), QuantileWindow()), lambda key: key[3]
         )
         self._pool = LengthPool()
-        self._inputs = defaultdict[tuple[str, str], tuple[QuantileWindow, Vector]](
-            lambda: (QuantileWindow(), np.zeros(5))
+        self._inputs = defaultdict[tuple[str, str], tuple[QuantileWindow, Fading]](
+            lambda: (QuantileWindow(), Fading(5, LENGTHS_HALF_LIFE_MS))
         )
         self._bytes = defaultdict[str, QuantileWindow](QuantileWindow)
         self._texts = defaultdict[str, TokenSizes](TokenSizes)
@@ -264,11 +264,11 @@ class TargetStats:
         """Its prompt, its pieces and its pace."""
         target, output = seen.target, seen.output
         if seen.input is not None and seen.expected_input > 0:
-            window, sums = self._inputs[target, seen.script]
+            window, line = self._inputs[target, seen.script]
             window.add(seen.input * MILLE // seen.expected_input)
-            sums *= KEEP
-            rough, weight = seen.expected_input, (seen.expected_input + INPUT_SMALLEST) ** -2
-            sums += np.array((1, rough, rough * rough, seen.input, rough * seen.input)) * weight
+            rough, share = seen.expected_input, line.fade(seen.ended_ms)[1]
+            weight = share * (rough + INPUT_SMALLEST) ** -2
+            line.sums += np.array((1, rough, rough * rough, seen.input, rough * seen.input)) * weight
         if seen.largest:
             largest = ceil(seen.largest / self.mean_output_bytes(target))
             self._pieces[target].add(largest)
@@ -366,15 +366,14 @@ class TargetStats:
         self.learn()
         if (known := self._inputs.get(key)) is None:
             return InputSize()
-        window, sums = known
+        window, line = known
         # Bayesian linear regression, of weighted sums.
-        weight, rough, squares, tokens, both = (sums / INPUT_NOISE**2).tolist()
+        weight, rough, squares, tokens, both = (line.sums / INPUT_NOISE**2).tolist()
         sure_each, sure_base = INPUT_SD[0] ** -2, INPUT_SD[1] ** -2
         of_each, of_base, slanted = squares + sure_each, weight + sure_base, both + sure_each
         each = max((of_base * slanted - rough * tokens) / (of_each * of_base - rough * rough), 0.0)
-        line = Line(each, (tokens - rough * each) / of_base)
         own = window.count / (window.count + PRIOR_WEIGHT * FADES**window.count)
-        return InputSize(line, window.upper(INPUT_SHARE), own)
+        return InputSize(Line(each, (tokens - rough * each) / of_base), window.upper(INPUT_SHARE), own)
 
 
 def _leaning(windows: Sequence[QuantileWindow], value: Callable[[QuantileWindow], int], prior: int) -> int:

@@ -20,9 +20,7 @@ from router.estimate.posterior import LEAST_WEIGHT, MOST_TEMPLATES, Pooled, Post
 from router.estimate.templates import (
     LEAST_DOUBT,
     LEAST_SLOPE,
-    MOST_OF_TEMPLATE,
     MOST_SURPRISE,
-    SURPRISE,
     Templates,
     believed,
     credible,
@@ -42,7 +40,6 @@ from router.types.request import (
     TRAITS,
     UNFAMILIARITY,
     Classification,
-    application_of,
     instructed,
     tenant_of,
 )
@@ -200,7 +197,6 @@ class PassRateModel:
     posterior: Posterior
     templates: Templates
     by_tenant: Pooled
-    by_template: Pooled
     _alike: Recent[str, dict[str, float]]
     """By template or task, and target: outcomes that were learned from."""
 
@@ -214,19 +210,18 @@ class PassRateModel:
         self.restore(state)
 
     def state(self) -> bytes:
-        every = self.posterior, self.templates, self.by_tenant, self.by_template
-        return msgspec.msgpack.encode([*[part.state() for part in every], self._alike])
+        parts = self.posterior.state(), self.templates.state(), self.by_tenant.state(), self._alike
+        return msgspec.msgpack.encode(parts)
 
     def restore(self, state: bytes) -> bool:
         """False: the state is of another version, and nothing is known of it."""
         try:
-            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, bytes, dict[str, dict[str, float]]])
+            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, dict[str, dict[str, float]]])
         except msgspec.DecodeError:
             return False
         understood = self.posterior.restore(parts[0]) and self.templates.restore(parts[1])
-        pooled = zip((self.by_tenant, self.by_template), parts[2:4], strict=True)
-        understood = understood and all(sums.restore(part, self._at) for sums, part in pooled)
-        self._alike.update(parts[4] if understood else {})
+        understood = understood and self.by_tenant.restore(parts[2], self._at)
+        self._alike.update(parts[3] if understood else {})
         return understood
 
     def _build(self, targets: Sequence[Target]) -> None:
@@ -265,7 +260,6 @@ class PassRateModel:
         self.posterior = Posterior(tuple(self._at), _COMMON_VARIANCES, own, basis=cards.version)
         self.templates = Templates(tuple(self._at), len(LEARNED))
         self.by_tenant = Pooled(MOST_SAID, 4 + len(LEARNED))
-        self.by_template = Pooled(MOST_OF_TEMPLATE, 5 + len(LEARNED))
         self._usual_now = np.zeros(0), np.zeros(0)
 
     def failing(self, at: Index, deeper: Vector | float = 0.0) -> Vector:
@@ -337,7 +331,7 @@ class PassRateModel:
         count = outcome.weight
         for sign, sums in ((-1.0, turn.before), (1.0, turn.after)):
             if abs(sums[0]) >= LEAST_WEIGHT:
-                within = credible(sums, SURPRISE) if of_one else sums
+                within = credible(sums) if of_one else sums
                 above, usual, *means, spread_of_all = (within[1:] / sums[0]).tolist()
                 above = float(believed(above, abs(sums[0]), usual)) if said_by and not of_one else above
                 noise_of_all = sign * spread_of_all / sums[0]
@@ -346,10 +340,6 @@ class PassRateModel:
         if template:
             precise = np.insert(row, 3, (expected * expected, expected * residual)) * (outcome.weight / spread)
             self.templates.observe(template, at, precise, at_ms, outcome.weight)
-            if application := application_of(template):
-                turn = self.by_template.turn(template, target, precise, at_ms)
-                before, after = (credible(sums, 2 * SURPRISE) for sums in (turn.before, turn.after))
-                self.templates.observe(application, at, after - before, turn.at_ms)
         return True
 
     def _count(self, outcome: Outcome, most: float) -> None:
@@ -368,7 +358,6 @@ class PassRateModel:
         """It is not what it was: what was observed of it counts less."""
         if (at := self._at.get(target)) is not None:
             self.by_tenant.forget(target)
-            self.by_template.forget(target)
             self.posterior.widen(at, WIDER)
             self.templates.widen(at, WIDER)
 

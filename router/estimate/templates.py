@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.estimate.posterior import CARRIED, MOST_TEMPLATES, NOISE_FLOOR, Fading, Recent, noise
 from router.types.decision import NODE_WEIGHTS, Vector
-from router.types.request import application_of
+from router.types.request import APPLICATION_DIGITS, application_of
 
 SHARED = 0.3
 """Part of the variance of a request's difficulty that is the same in all requests of its template."""
@@ -56,20 +55,27 @@ def doubt(p: Vector, least: float = LEAST_DOUBT) -> Vector:
 
 
 SURPRISE = 0.25
-"""A tenant's mean counts for others at most so far beyond what was expected, where that is a half, and less where
-nearly all pass or fail: what fails there alone is its own. A template's for its application twice as far."""
+"""A tenant's mean counts for others, and a template's for its application, at most so far beyond what was expected,
+where that is a half, and less where nearly all pass or fail: what fails there alone is its own. A template's may be
+further by its standard deviation: of one outcome nothing is left out."""
 LEAST_SLOPE = 0.2
 """Of how much a pass rate moves where a target is better than expected: where nearly all pass, or fail, little can be
 known of it by that."""
 
 
-def credible(sums: Vector, surprise: float) -> Vector:
-    """Sums [..., 1, above, expected …] of a group, with no more of a surprise in their mean than counts for others."""
+def credible(sums: Vector, chance: Vector | float = 0.0) -> Vector:
+    """Sums [..., 1, above, expected …] of a group, their mean no more of a surprise, and `chance`, than counts."""
     weight, above, usual = sums[..., 0], sums[..., 1], sums[..., 2] / np.where(sums[..., 0], sums[..., 0], 1.0)
-    most = np.abs(weight) * surprise * doubt(usual, LEAST_SLOPE)
+    most = np.abs(weight) * (SURPRISE * doubt(usual, LEAST_SLOPE) + chance)
     bounded = sums.copy()
     bounded[..., 1] = np.clip(above, -most, most)
     return bounded
+
+
+def _for_others(sums: Vector) -> Vector:
+    """What a template's [T, 5 + K] say for its application's others."""
+    weight = np.maximum(sums[:, 0], LEAST_OTHERS)
+    return credible(sums, weight**-0.5) * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + weight))[:, None]
 
 
 def believed(above: Vector, count: Vector, p: Vector) -> Vector:
@@ -147,16 +153,6 @@ def _carried(
     return mean, np.array(moved)
 
 
-class _TemplateRows(Struct, frozen=True, array_like=True):
-    """Of one template, the rows [n, 5 + K] of those targets that have outcomes."""
-
-    template: str
-    at_ms: int
-    targets: tuple[str, ...]
-    rows: bytes
-    watched: tuple[float, float, float] = (0.0, 0.0, 0.0)
-
-
 class _TemplateSums(Fading):
     """`watched`: outcomes since the template was last found to be another, and how far its answers have been worse of
     late than before, and better (CUSUM, Page 1954), in standard deviations of a score."""
@@ -180,8 +176,8 @@ class _TemplateSums(Fading):
         self.watched = count + weight, worse, better
 
 
-_encoder = msgspec.msgpack.Encoder()
-_templates_decoder = msgspec.msgpack.Decoder(tuple[_TemplateRows, ...])
+_States = list[tuple[str, int, tuple[str, ...], bytes, tuple[float, float, float]]]
+"""Of each template, and the rows [n, 5 + K] of those targets that have outcomes; what was `watched`."""
 
 
 class Templates:
@@ -190,16 +186,25 @@ class Templates:
     together; times its traits."""
 
     def __init__(self, targets: Sequence[str], traits: int) -> None:
-        self._targets, shape = tuple(targets), (len(targets), 5 + traits)
-        self._known = Recent[str, _TemplateSums](MOST_TEMPLATES, lambda: _TemplateSums(shape), str)
+        self._targets, self._shape = tuple(targets), (len(targets), 5 + traits)
+        self._known = Recent[str, _TemplateSums](MOST_TEMPLATES, lambda: _TemplateSums(self._shape), str)
 
-    def observe(self, template: str, target: int, sums: Vector, at_ms: int, weight: float = 0.0) -> None:
+    def observe(self, template: str, target: int, sums: Vector, at_ms: int, weight: float) -> None:
         """Those of an outcome [5 + K]: its score less what its traits foretold, before anything was learned. Negative
-        ones take the same outcome back. `weight`: of an outcome; 0 for what an application is told of its templates."""
+        ones take the same outcome back. `weight`: of an outcome."""
         known = self._known.used(template)
+        before = _for_others(known.sums)
+        left, share = known.fade(at_ms)
         if weight > 0:
             known.watch(target, sums, weight)
-        known.sums[target] += sums * known.fade(at_ms)[1]
+        known.sums[target] += sums * share
+        self._tell_others(template, known, before * left)
+
+    def _tell_others(self, template: str, known: _TemplateSums, before: Vector) -> None:
+        """What it says for its application is no more what it said before."""
+        if application := application_of(template):
+            of_all = self._known.used(application)
+            of_all.sums += (_for_others(known.sums) - before) * of_all.fade(known.at_ms)[1]
 
     def apply(
         self, template: str, prior: Vector, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
@@ -237,42 +242,39 @@ class Templates:
 
     def _rows(self, template: str, at: NDArray[np.intp]) -> Vector | None:
         """Sums [n, 5 + K] of a template and, like a few outcomes, of its application's others; None: of neither."""
-        known = [row for name in (template, application_of(template)) if (row := self._known.get(name))]
-        if not known:
-            return None
-        rows = known[0].sums[at]
-        if template not in self._known:
-            return np.asarray(rows * np.minimum(MOST_OF_APPLICATION / np.maximum(rows[:, :1], 1e-9), 1.0))
-        if len(known) > 1:
-            own = rows * (MOST_OF_TEMPLATE / (MOST_OF_TEMPLATE + rows[:, :1]))
-            others = known[1].sums[at] - credible(own, 2 * SURPRISE)
-            share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
-            rows = rows + np.where(others[:, :1] > LEAST_OTHERS, others * share, 0.0)
-        return rows
+        own, of_all = self._known.get(template), self._known.get(application_of(template))
+        rows = np.zeros((len(at), self._shape[1])) if own is None else own.sums[at]
+        if of_all is None:
+            return None if own is None else rows
+        others = of_all.sums[at] - _for_others(rows)
+        share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
+        return np.asarray(rows + np.where(others[:, :1] > LEAST_OTHERS, others * share, 0.0))
 
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""
-        for known in self._known.values():
-            known.sums[target] /= factor
+        for template, known in list(self._known.items()):
+            before = _for_others(known.sums)
+            if len(template) != APPLICATION_DIGITS:
+                known.sums[target] /= factor
+            self._tell_others(template, known, before)
 
     def state(self) -> bytes:
         """Everything observed, for `restore`."""
-        rows = []
+        states: _States = []
         for template, known in self._known.items():
             at = np.flatnonzero(known.sums[:, 0])
             names, sums = tuple(self._targets[row] for row in at), known.sums[at].astype("<f4").tobytes()
-            rows.append(_TemplateRows(template, known.at_ms, names, sums, known.watched))
-        return _encoder.encode(rows)
+            states.append((template, known.at_ms, names, sums, known.watched))
+        return msgspec.msgpack.encode(states)
 
     def restore(self, state: bytes) -> bool:
         """In the place of what was observed here; targets go by name. False, and nothing is known: not understood."""
         self._known.clear()
         try:
-            for kept in _templates_decoder.decode(state)[-MOST_TEMPLATES:]:
-                known = self._known[kept.template]
-                known.at_ms, known.watched = kept.at_ms, kept.watched
-                rows = np.frombuffer(kept.rows, "<f4").reshape(len(kept.targets), known.sums.shape[1])
-                for name, row in zip(kept.targets, rows, strict=True):
+            for template, at_ms, names, sums, watched in msgspec.msgpack.decode(state, type=_States)[-MOST_TEMPLATES:]:
+                known = self._known[template]
+                known.at_ms, known.watched = at_ms, watched
+                for name, row in zip(names, np.frombuffer(sums, "<f4").reshape(len(names), -1), strict=True):
                     if name in self._targets and np.isfinite(row).all():
                         known.sums[self._targets.index(name)] = row
         except (msgspec.DecodeError, ValueError):

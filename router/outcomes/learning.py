@@ -34,9 +34,7 @@ class OutcomeLearner(Protocol):
     """What learns. `observe`: False, or ValueError, for an outcome that it can't learn from; `restore` likewise."""
 
     def observe(self, outcome: Outcome) -> bool: ...
-
     def state(self) -> bytes: ...
-
     def restore(self, state: bytes) -> bool: ...
 
     def widen(self, target: str) -> object:
@@ -111,10 +109,6 @@ class Learning:
         self._tail = LogTail()
         self._ticks = self._unsaved = 0
         self._caught_up = False
-
-    @property
-    def position(self) -> int:
-        return self._tail.settled
 
     async def start(self) -> None:
         """What was saved, and the first of what came after it; the rest comes with the ticks."""

@@ -66,8 +66,6 @@ def stakes(
 
 OTHER = "*"
 """Stands for a word that is the client's own, and none that the API or the policy knows: it is kept nowhere."""
-
-
 USUAL = (Capability.CHAT,)
 
 
@@ -375,13 +373,16 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     cached: Vector
     """Tokens of the prompt that each target has in its cache."""
     weighed_cost: Vector
-    """nano-USD: the cost, less what it pays for later requests, which read the prompt from the target's cache. Targets
-    and pairs are compared by it (and by `usual_cost`, likewise); caps and what is shown go by `cost`."""
+    """nano-USD: the cost, less what `later` requests pay for (`router.decide.weigh.for_later`). Targets and pairs are
+    compared by it (and by `usual_cost`, likewise); caps and what is shown go by `cost`."""
     alike: Mapping[str, float] = {}
     """By target: outcomes of the request's template, else of its task, that the rates were learned from."""
     usual_p: Vector
     """The pass rate over all of its traffic: what a fixed choice would go by."""
     usual_cost: Vector
+    later: tuple[tuple[float, float], Vector] | None = None
+    """Turns of the conversation, and requests of the template, that are likely to begin like this one; and [2, targets]
+    what it costs more to have that written to a cache than read from it."""
     ranges: Callable[[], ForecastRanges]
     """Worked out for whoever reads them."""
 

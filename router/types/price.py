@@ -170,8 +170,6 @@ DEAREST_UNIT = 50_000_000 * 1_000_000
 Prices = Mapping[str, Mapping[str, Price]]
 """Every table that each model has had, by its version; under `ANY_MODEL` those that are measured."""
 ANY_MODEL = ""
-
-
 SERVED = "served by "
 """So begin the versions of prices of models that answered in place of those that were asked; the model's id follows."""
 

@@ -14,7 +14,7 @@ from tests.gateway.running import Client, Reply, local, target, user
 Target = Callable[..., dict[str, Any]]
 WORDS = re.compile(r"\S+\s*")
 INPUT, OUTPUT = 20, 10
-"""Tokens of every question and of every answer."""
+"""Tokens of every question, but for one each time it pleads, and of every answer."""
 MOST = 16
 """Tokens of an answer that is asked for, so that its cost is known beforehand."""
 VERIFIER = "verify"
@@ -60,7 +60,8 @@ class School(Upstream):
     def behaviour(self, ask: Ask) -> Behaviour:
         pupil = self.pupils[ask.behaviour]
         answer = Answer(text=tuple(WORDS.findall(pupil.says(ask.body))))
-        tokens, served = Tokens(uncached=INPUT, visible=OUTPUT, reasoning=None), pupil.name or ask.behaviour
+        sent, served = INPUT + question(ask.body).count("please "), pupil.name or ask.behaviour
+        tokens = Tokens(uncached=sent, visible=OUTPUT, reasoning=None)
         return Behaviour(answer=lambda *_: answer, tokens=tokens, delay_s=pupil.slow_s, served=served)
 
 

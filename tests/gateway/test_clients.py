@@ -33,8 +33,6 @@ WORD = re.compile(rb"word-\d+-\d+")
 LONGEST_S = max(LIMIT_S.values()) + 1
 BATCH = 250
 """Cases whose connections are open at the same time."""
-
-
 RESETS = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 """An option: closing the socket does not say goodbye."""
 WAYS = ("close", "reset", "ahead")

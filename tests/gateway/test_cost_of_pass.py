@@ -282,9 +282,9 @@ def expects(gateway: Client) -> float:
     return float({row["target"]: row["p"] for row in weighed}["cheap"])
 
 
-def considered(gateway: Client) -> dict[str, Any]:
+def considered(gateway: Client, more: str = "") -> dict[str, Any]:
     """The estimate of an answer to a sum: `output_tokens` as those before had them, `hold_usd` with room for more."""
-    body = {"model": "checked-alone", "messages": user(school.product(91, 67))}
+    body = {"model": "checked-alone", "messages": user(school.product(91, 67) + more)}
     return dict(gateway.post("/v1/route", body).json["considered"][0])
 
 
@@ -302,10 +302,14 @@ def test_two_gateways_learn_from_each_other(
         before, read = expects(two), considered(two)
         assert before == pytest.approx(expects(one))
         check(one, sums())
+        more = " please" * 400
+        for text in sums():  # of which each gateway learns its own before the other's
+            ask(two, "checked-alone", text + more)
         with serving(homes[1], rules, environ) as three:
             for gateway in 6 * (one, two, three):
                 gateway.tick()
             assert read != considered(one) == considered(two) == considered(three)
+            assert considered(one, more) == considered(two, more) == considered(three, more)
         until(lambda: school.learned(two) >= FEW)
         assert expects(two) == pytest.approx(expects(one), abs=0.001)
         assert expects(two) < before - 0.2
