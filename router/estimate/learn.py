@@ -7,18 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from router.estimate.caches import (
-    FADES,
-    MEAN_OUTPUT_BYTES,
-    METERED,
-    MILLE,
-    PRIOR_WEIGHT,
-    SAME_SHARE,
-    Caches,
-    QuantileWindow,
-    TokenSizes,
-    shrink_to_prior,
-)
+from router.estimate.caches import Caches
 from router.estimate.latency import KEEP, Measured, Pace
 from router.estimate.lengths import (
     ALL,
@@ -34,11 +23,53 @@ from router.estimate.lengths import (
     LengthPool,
     TaskKind,
 )
-from router.estimate.posterior import Recent
+from router.estimate.posterior import FADES, PRIOR_WEIGHT, QuantileWindow, Recent, shrink_to_prior
 from router.types.attempt import AttemptSample, TextBytes
 from router.types.decision import Vector
 from router.types.request import application_of
 from router.types.target import Task
+
+# How many bytes tokens of streams have.
+
+MILLE = 1_000
+"""Ratios are kept in thousandths."""
+SAME_SHARE = 0.99
+"""Of streams of a kind: they have no fewer bytes in a token, nor more of other kinds, than they are metered by."""
+BYTES_PER_OUTPUT_TOKEN = 2.0
+"""Of the words of a stream before any such was counted; of all else one …"""
+BESIDE = 500
+"""… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
+MEAN_OUTPUT_BYTES = 3.5
+"""Of a token, before any was counted: of English it is 4.2, and what is estimated by it should not be too little."""
+METERED, BOOKED = (int(BYTES_PER_OUTPUT_TOKEN * MILLE), BESIDE), (int(MEAN_OUTPUT_BYTES * MILLE), 0)
+"""Both, while a stream is metered, and where what it had is booked without a count."""
+
+
+class TokenSizes:
+    """How many bytes the tokens of a target's streams have, by the kind of text that most of each was."""
+
+    def __init__(self) -> None:
+        self._kinds = [(QuantileWindow(), QuantileWindow()) for _ in TextBytes._fields]
+
+    def add(self, text: TextBytes, tokens: int) -> None:
+        """Of a whole stream."""
+        own = max(text)
+        sizes, beside = self._kinds[text.index(own)]
+        sizes.add(sum(text) * MILLE // tokens)
+        beside.add((sum(text) - own) * MILLE // own)
+
+    def tokens(self, text: TextBytes, cold: tuple[int, int]) -> float:
+        """At most: the fewest that it has as a text of any kind. `cold`: thousandths of bytes in a token of words, and
+        of bytes beside a kind's own, before any was counted."""
+        size, saved, prior = sum(text), 0.0, cold[0]
+        for own, (sizes, beside) in zip(text, self._kinds, strict=True):
+            if own and (sizes.count or prior > MILLE):
+                bytes_each = max(MILLE, shrink_to_prior(sizes.lower(SAME_SHARE), sizes.count, prior))
+                others = shrink_to_prior(beside.upper(SAME_SHARE), beside.count, cold[1])
+                saved = max(saved, min(size, own + own * others / MILLE) * (1 - MILLE / bytes_each))
+            prior = MILLE
+        return size - saved
+
 
 # What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
 

@@ -13,8 +13,7 @@ import msgspec
 import re2
 from msgspec import Raw, Struct
 
-from router.estimate.caches import MILLE
-from router.estimate.learn import InputSize, TargetStats, Work
+from router.estimate.learn import MILLE, InputSize, TargetStats, Work
 from router.estimate.lengths import ALL, TaskKind
 from router.types.decision import UNCOUNTED, Counts, PromptCount
 from router.types.request import MEDIA, TYPICAL, Endpoint, Request

@@ -12,21 +12,13 @@ from msgspec import structs
 from router.classify.template import template
 from router.decide.weigh import DecisionInput, expected_loss
 from router.estimate import caches
-from router.estimate.caches import (
-    BEYOND,
-    LIFETIME_MS,
-    LONG_LIFETIME_MS,
-    RECENT,
-    SIZE,
-    CachedPrompt,
-    Caches,
-    QuantileWindow,
-)
+from router.estimate.caches import LIFETIME_MS, LONG_LIFETIME_MS, CachedPrompt, Caches
 from router.estimate.forecast import Forecaster
 from router.estimate.latency import PRIOR_FIRST_MS, Pace
 from router.estimate.learn import MOST_MARGIN, STALE, TargetStats
 from router.estimate.lengths import MOST_CELLS
 from router.estimate.pass_rate import PassRateModel
+from router.estimate.posterior import BEYOND, RECENT, SIZE, QuantileWindow
 from router.estimate.tokens import fits_thinking
 from router.types.attempt import AttemptSample, TextBytes, Usage
 from router.types.decision import CachePrefix, Estimate, Objective
