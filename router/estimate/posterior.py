@@ -354,6 +354,8 @@ PRIOR_WEIGHT = 2
 """A prior counts like so many observations, and so does the whole target within one kind of work."""
 FADES = 0.8
 """What a prior weighs after each observation of its own kind."""
+
+
 TAIL, TAIL_PRIOR, TAIL_WEIGHT = 0.2, 0.5, 4.0
 """Share of largest values that tell how steep a tail is (Hill's estimator); what that leans on, and its weight."""
 BEYOND, RECENT = 1.5, 32
@@ -404,7 +406,13 @@ class QuantileWindow:
         return self._sorted[max(self.count - 1 - int(share * (self.count + 1)), 0)] if self.count else 0
 
 
+def prior_share(count: int) -> float:
+    """What a prior weighs beside so many observations of its own kind."""
+    weight = PRIOR_WEIGHT * FADES**count
+    return weight / (count + weight)
+
+
 def shrink_to_prior(value: int, count: int, prior: int) -> int:
     """What `count` observations say, leaning on the prior."""
-    weight = PRIOR_WEIGHT * FADES**count
-    return int((value * count + prior * weight) / (count + weight))
+    share = prior_share(count)
+    return int(value * (1 - share) + prior * share)
