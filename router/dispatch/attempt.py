@@ -12,9 +12,8 @@ from msgspec import Raw, structs
 from router.decide.health import Health
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, ReplicaLease
 from router.dispatch.meter import PAST_CAP, Meter, apart
-from router.estimate.caches import BOOKED
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
-from router.estimate.learn import IN_FLIGHT_MS, MOST_OUTPUT_BYTES
+from router.estimate.learn import BOOKED, IN_FLIGHT_MS, MOST_OUTPUT_BYTES
 from router.estimate.price import charge
 from router.redact.restore import Restorer
 from router.types.attempt import (

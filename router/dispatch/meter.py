@@ -8,9 +8,8 @@ import msgspec
 from msgspec import Raw, structs
 
 from router.dispatch.hold import BudgetHold
-from router.estimate.caches import BOOKED, METERED
 from router.estimate.estimate import bill_of, worst_cost
-from router.estimate.learn import EXTEND, IN_FLIGHT_MS
+from router.estimate.learn import BOOKED, EXTEND, IN_FLIGHT_MS, METERED
 from router.types.account import ENDLESS, Amount
 from router.types.attempt import Call, StreamDecoder, Usage
 from router.types.clock import clock_ms

@@ -1,127 +1,21 @@
-"""Prompt caches: the share of a prompt that a target has cached. Sorted windows of the last values."""
+"""Prompt caches: the share of a prompt that a target has cached."""
 
-from array import array
-from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import log
 from typing import NamedTuple
 
 import re2
 from msgspec import Struct
 
-from router.estimate.posterior import Recent
+from router.estimate.posterior import QuantileWindow, Recent
 from router.estimate.price import rate_of
-from router.types.attempt import TextBytes, Usage
+from router.types.attempt import Usage
 from router.types.decision import CachePrefix
 from router.types.price import TokenPrices
 from router.types.request import application_of
 from router.types.tables import table
 from router.types.target import Wire
-
-# The last values of something that is counted, kept sorted: quantiles that forget.
-
-SIZE = 128
-"""Values remembered: enough for a 99 % quantile, few enough to follow a change within some dozen requests."""
-PRIOR_WEIGHT = 2
-"""A prior counts like so many observations, and so does the whole target within one kind of work."""
-FADES = 0.8
-"""What a prior weighs after each observation of its own kind."""
-TAIL, TAIL_PRIOR, TAIL_WEIGHT = 0.2, 0.5, 4.0
-"""Share of largest values that tell how steep a tail is (Hill's estimator); what that leans on, and its weight."""
-BEYOND, RECENT = 1.5, 32
-"""Times the largest value, at most, that a tail is thought to reach; of so many last values it covers the largest."""
-
-MILLE = 1_000
-"""Ratios are kept in thousandths."""
-SAME_SHARE = 0.99
-"""Of streams of a kind: they have no fewer bytes in a token, nor more of other kinds, than they are metered by."""
-BYTES_PER_OUTPUT_TOKEN = 2.0
-"""Of the words of a stream before any such was counted; of all else one …"""
-BESIDE = 500
-"""… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
-MEAN_OUTPUT_BYTES = 3.5
-"""Of a token, before any was counted: of English it is 4.2, and what is estimated by it should not be too little."""
-METERED, BOOKED = (int(BYTES_PER_OUTPUT_TOKEN * MILLE), BESIDE), (int(MEAN_OUTPUT_BYTES * MILLE), 0)
-"""Both, while a stream is metered, and where what it had is booked without a count."""
-
-
-class QuantileWindow:
-    """Whole numbers, 0 ≤ value < 2**63. Adding costs a move of at most 1 KiB, a quantile one look-up."""
-
-    __slots__ = ("_next", "_order", "_sorted", "count", "sum")
-
-    def __init__(self) -> None:
-        self._order, self._sorted = array("q"), array("q")
-        self._next = self.count = self.sum = 0
-
-    def add(self, value: int) -> None:
-        if self.count < SIZE:
-            self._order.append(value)
-            self.count += 1
-        else:
-            oldest = self._order[self._next]
-            del self._sorted[bisect_left(self._sorted, oldest)]
-            self._order[self._next] = value
-            self._next = (self._next + 1) % SIZE
-            self.sum -= oldest
-        insort(self._sorted, value)
-        self.sum += value
-
-    def upper(self, share: float) -> int:
-        """A bound that the next value keeps with probability `share`, if it is like these (split conformal).
-
-        The ⌈share·(n + 1)⌉-th smallest, or the largest where so few values say nothing about that share. 0 of none.
-        """
-        return self._sorted[min(int(share * (self.count + 1)), self.count - 1)] if self.count else 0
-
-    def tail(self, share: float) -> int:
-        """As `upper` of at least one value, for a share that so few don't show: they go on as a power law."""
-        top = self._sorted[-max(int(TAIL * self.count), 1) :]
-        threshold = self._sorted[max(self.count - len(top) - 1, 0)] + 1
-        beyond = sum(log((value + 1) / threshold) for value in top)
-        steepness = (beyond + TAIL_PRIOR * TAIL_WEIGHT) / (len(top) + TAIL_WEIGHT)
-        reach = max(len(top) / self.count / (1 - share), 1.0) ** steepness
-        latest = range(self._next - min(RECENT, self.count), self._next)
-        return int(max(min(threshold * reach, top[-1] * BEYOND), *(self._order[at] for at in latest)))
-
-    def lower(self, share: float) -> int:
-        """The mirror image: a bound that the next value stays above with probability `share`."""
-        return self._sorted[max(self.count - 1 - int(share * (self.count + 1)), 0)] if self.count else 0
-
-
-def shrink_to_prior(value: int, count: int, prior: int) -> int:
-    """What `count` observations say, leaning on the prior."""
-    weight = PRIOR_WEIGHT * FADES**count
-    return int((value * count + prior * weight) / (count + weight))
-
-
-class TokenSizes:
-    """How many bytes the tokens of a target's streams have, by the kind of text that most of each was."""
-
-    def __init__(self) -> None:
-        self._kinds = [(QuantileWindow(), QuantileWindow()) for _ in TextBytes._fields]
-
-    def add(self, text: TextBytes, tokens: int) -> None:
-        """Of a whole stream."""
-        own = max(text)
-        sizes, beside = self._kinds[text.index(own)]
-        sizes.add(sum(text) * MILLE // tokens)
-        beside.add((sum(text) - own) * MILLE // own)
-
-    def tokens(self, text: TextBytes, cold: tuple[int, int]) -> float:
-        """At most: the fewest that it has as a text of any kind. `cold`: thousandths of bytes in a token of words, and
-        of bytes beside a kind's own, before any was counted."""
-        size, saved, prior = sum(text), 0.0, cold[0]
-        for own, (sizes, beside) in zip(text, self._kinds, strict=True):
-            if own and (sizes.count or prior > MILLE):
-                bytes_each = max(MILLE, shrink_to_prior(sizes.lower(SAME_SHARE), sizes.count, prior))
-                others = shrink_to_prior(beside.upper(SAME_SHARE), beside.count, cold[1])
-                saved = max(saved, min(size, own + own * others / MILLE) * (1 - MILLE / bytes_each))
-            prior = MILLE
-        return size - saved
-
 
 # How much of a prompt targets have in their caches: of what this process sent there a short while ago.
 #

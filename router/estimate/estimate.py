@@ -1,6 +1,7 @@
 """The cost of a request at a target, and how the request is made to fit into a budget."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from math import inf
 from typing import Any
 
@@ -8,14 +9,15 @@ from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, keeps, least
 from router.estimate.learn import InputSize, TargetStats, Work
-from router.estimate.lengths import CREDIBLE, NO_THOUGHT, THINKING, VISIBLE, LengthLaw
+from router.estimate.lengths import CREDIBLE, THINKING, VISIBLE, LengthLaw
+from router.estimate.posterior import prior_share, shrink_to_prior
 from router.estimate.price import CallPrice, call_price, own_cost
 from router.estimate.tokens import LEAST_THOUGHT, NUMBERED, ThinkingLevel, card, lowest, prompts, thinking_levels
 from router.types.account import ENDLESS, Amount
 from router.types.attempt import Usage
 from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
 from router.types.price import WORST_CASE, CallScope, Price, Writes
-from router.types.request import USUAL_OUTPUT, USUAL_READ, USUAL_THINKING, Endpoint, Reading, Request, TokensRead
+from router.types.request import USUAL_READ, Endpoint, Reading, Request, TokensRead
 from router.types.target import Contract, Target, Task, Wire
 
 # What one request can cost at one target, for any length of its output.
@@ -49,24 +51,21 @@ MEAN_OF_P90 = 2
 """The 90 % quantile of thinking is so many times its mean: 1.6 to 2.3 for four of five models measured."""
 LEAST_ANSWER = 256
 """Output tokens below which a cap leaves no room for an answer; unless the client asked for fewer."""
-START = 0.4
-"""Share of answers that the start hold of a metered stream pays for to the end."""
-LONG = 0.95
-"""Share of answers for which there must be room, where they are known to be short."""
-SAFE = 0.995
-"""Share of answers that a cap must not cut, where nothing can be metered."""
+START = -0.25
+"""Standard deviations of the logarithm of an answer's tokens: two in five are shorter, and are paid to the end by the
+start of a metered stream."""
 START_ANSWER = 1_024
 """Output tokens that a metered stream starts with, thinking apart, before anything was learned …"""
 START_THOUGHT = 8
-"""… and the part of the card's thinking: it can be extended."""
-ROOM, USUAL_MORE = 3, 100
-"""Times what is expected of a request beyond usual ones of its kind, but for so many tokens, that its cap has more."""
-LEAST_CAP = 1_024
-"""Tokens of an answer that a cap leaves room for, beside usual thinking, however short all others were: so few cost
-little to hold."""
-SAFE_ANSWER = 5_120
-SAFE_THOUGHT = 2.5
-"""Likewise for a cap, which can't: so many times the card's thinking."""
+"""… and the part of the card's thinking."""
+LONG = 0.95
+"""Share of answers for which there must be room, where they are known to be short."""
+SAFE = 0.995
+"""Share of the last answers that a cap must not cut, where nothing can be metered …"""
+ROOM_NEW, ROOM = 7, 3
+"""… nor so many times what is expected, before any was seen and later …"""
+LEAST_CAP = 500
+"""… nor so many tokens beside usual thinking, however short all others were: so few cost little to hold."""
 
 
 class Size(Struct, frozen=True):
@@ -87,7 +86,7 @@ class Size(Struct, frozen=True):
     output: int = 0
     """Expected, thinking included …"""
     thinking: int = 0
-    """… and the part of it that is; 0 where a forecast says so, and the hold does not hang on it."""
+    """… and the part of it that is."""
     holds: tuple[tuple[int, int], ...] = ()
     """What is held for, all of it and thinking: the least that an answer takes, `tight`, and the worst case."""
 
@@ -100,17 +99,20 @@ class UsualOutput(Struct, frozen=True):
     """Thinking tokens, by the need to think …"""
     most_thought: float
     """… and at most, by what is asked for."""
-    tight: int
-    """What is held at first."""
-    tight_thinking: int
-    blind: bool
-    """See `Size`."""
-    mean: int
-    """Output tokens of all such answers."""
+    room: float
+    """Tokens of a cap for each that is expected …"""
+    safe: float
+    """… and at least."""
+    number: float
+    """Of thinking that is asked for, at most."""
+    start: tuple[float, float]
+    """Tokens of a metered stream's start for each that is expected, visible and thinking …"""
+    begin: float
+    """… and those that it has for every request."""
+    ahead: int | None
+    """See `TargetStats.ahead`; None also where thoughts are not seen as they come."""
     long: int
     """What hardly any answer exceeds."""
-    unsure: int
-    """The part of a cap that nothing seen says anything of: it is for usual requests, and smaller ones need less."""
     lowest: int
     """Thinking tokens that leave room to think at all, and that the target can be held to …"""
     bounded: bool
@@ -123,34 +125,38 @@ def sizes(
     request: Request,
     asks: Iterable[tuple[Target, ThinkingLevel, UsualOutput, float, int | None]],
     read: TokensRead,
-    *,
-    foretold: bool = False,
+    forecast: Iterable[Foretold | None] = repeat(None),
 ) -> list[Size]:
-    """`asks`: each target, what is asked of it and known, its margin, and a cap in place of the client's."""
+    """`asks`: each target, what is asked of it and known, its margin, and a cap in place of the client's; `forecast`:
+    what the targets were chosen by, if they were."""
     rows, embeds, asked = [], request.endpoint is Endpoint.EMBEDDINGS, request.max_output
-    for target, rung, known, margin, cap in asks:
+    for (target, rung, known, margin, cap), foretold in zip(asks, forecast, strict=False):
         own, contract, thinks = target.model.max_output, target.model.thinking, rung.p90 > 0
         most = 0 if embeds else min((asked if cap is None else cap) or own, own)
         # Only an exact contract keeps thinking below the cap on all output.
         exact = contract.contract is Contract.EXACT and rung.number is not None
         whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
-        output = thinking = 0
-        least, tight = min(most, rung.p90 + LEAST_ANSWER, known.long), min(most, int(known.tight * margin))
-        if known.blind:
-            share = max(read.visible / USUAL_OUTPUT, read.thinking / USUAL_THINKING if thinks else 0.0)
-            tight -= int(known.unsure * max(1 - share, 0.0))
-        if not foretold or (known.blind and tight < most):
+        if foretold is not None:
+            thoughts = foretold[2] / request.choices
+            words = foretold[1] / request.choices - thoughts
+        else:
+            words = VISIBLE.tokens(known.visible, read.visible)
             thoughts = min(THINKING.tokens(known.thought, read.thinking), known.most_thought) if thinks else 0.0
-            output, thinking = int(VISIBLE.tokens(known.visible, read.visible) + thoughts), int(min(most, thoughts))
-            output = min(most, output)
-        if known.blind:
-            tight = max(least, min(most, tight + ROOM * max(output - known.mean - USUAL_MORE, 0)))
-        start = min(tight if known.blind else int(known.tight_thinking * margin), whole_thinking)
-        worst, answer = known.worst, min(most, known.lowest + LEAST_ANSWER, known.long)
-        shown = contract.streamed or not thinks
+        short = min(most, known.long)
+        least, answer = min(short, rung.p90 + LEAST_ANSWER), min(short, known.lowest + LEAST_ANSWER)
+        uncut = max(words * known.room + min(thoughts * known.room, known.number), known.safe, LEAST_CAP + rung.p90)
+        # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
+        blind = known.ahead is None or known.ahead >= uncut
+        start = known.begin + thoughts * known.start[1] + (known.ahead or 0)
+        held = uncut if blind else min(uncut, start + words * known.start[0])
+        tight = min(most, max(int(held * margin), least if blind else LEAST_ANSWER))
+        tight_thinking = min(tight if blind else int(start * margin), whole_thinking)
+        worst, shown = known.worst, contract.streamed or not thinks
         first = max(answer, worst), min(known.lowest, answer) if known.bounded else answer
-        holds = first, (max(tight, worst), start), (max(most, worst), whole_thinking)
-        rows.append(Size(most, least, tight, start, whole_thinking, shown, known.blind, output, thinking, holds))
+        output, thinking = min(most, int(words + thoughts)), int(min(most, thoughts))
+        holds = first, (max(tight, worst), tight_thinking), (max(most, worst), whole_thinking)
+        figures = most, least, tight, tight_thinking, whole_thinking
+        rows.append(Size(*figures, shown, blind, output, thinking, holds))
     return rows
 
 
@@ -160,45 +166,33 @@ def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work)
 
 
 def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work) -> UsualOutput:
-    kind, ahead, thinking = learned.kind(target.id, rung.effort, work), learned.ahead(target.id), rung.thinks
-    contract, thought = target.model.thinking, card(target.model.thinking, rung.effort) if thinking else 0
-    words, prior, least = kind.visible(), SAFE_ANSWER + int(SAFE_THOUGHT * thought), lowest(target, learned, work.task)
-    if not contract.can_stop and contract.contract in NUMBERED:
+    control, asked, thinking = target.model.thinking, (target.id, rung.effort), rung.thinks
+    thought, least = card(control, rung.effort) if thinking else 0, lowest(target, learned)
+    if not control.can_stop and control.contract in NUMBERED:
         least = max(least, LEAST_THOUGHT)
-    safe, sure = (kind.output(SAFE, tokens, tail=True) for tokens in (prior, 0))
-    safe = safe if rung.number is None else min(safe, rung.number + SAFE_ANSWER)
-    # What is held covers thoughts that were not asked for; they are not expected of what has to be asked.
-    unasked = not rung.effort and contract.unasked == "none"
-    mean = kind.thought(0.0 if unasked else thought / MEAN_OF_P90) if thinking else NO_THOUGHT
+    # Thoughts that were not asked for are not expected of what has to be asked.
+    prior = 0.0 if not rung.effort and control.unasked == "none" else thought / MEAN_OF_P90
+    visible, thoughts = learned.laws(asked, work, prior if thinking else None)
+    outputs, thinkings = learned.latest(asked)
+    number, new = inf if rung.number is None else rung.number, prior_share(outputs.count)
     # What little was asked for says how much is thought there: of what needs more, no more than a few times the most.
-    most = max(thought, CREDIBLE * kind.thinking(LONG, 0)) if thought else inf
-    most = 0.0 if not thinking else min(most, inf if rung.number is None else rung.number)
-    start = thoughts = capped = max(safe, LEAST_CAP + rung.p90)
-    # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
-    blind = ahead is None or ahead >= capped or (thinking and not contract.streamed)
-    if ahead is not None and not blind:
-        start = min(_start(kind.output, rung, thought) + ahead, safe)
-        thoughts = _start(kind.thinking, rung, thought) + ahead
+    most = min(max(thought, CREDIBLE * thinkings.upper(LONG)) if thought else inf, number)
+    ahead = None if thinking and not control.streamed else learned.ahead(target.id)
     return UsualOutput(
-        visible=words,
-        thought=mean,
-        most_thought=most,
-        tight=start,
-        tight_thinking=thoughts if thinking else 0,
-        blind=blind,
-        mean=kind.mean(int(USUAL_OUTPUT) + thought // MEAN_OF_P90),
-        long=kind.output(LONG, START_ANSWER + thought),
-        unsure=max(safe - max(sure, LEAST_CAP + rung.p90), 0) if blind else 0,
+        visible=visible,
+        thought=thoughts,
+        most_thought=most if thinking else 0.0,
+        room=ROOM + (ROOM_NEW - ROOM) * new,
+        safe=(1 - new) * outputs.tail(SAFE) if outputs.count else 0.0,
+        number=number,
+        start=((1 - new) * visible.quantile(START), (1 - new) * thoughts.quantile(START)),
+        begin=new * (START_ANSWER + thought // START_THOUGHT),
+        ahead=ahead,
+        long=max(shrink_to_prior(outputs.upper(LONG), outputs.count, START_ANSWER + thought), rung.p90),
         lowest=least,
-        bounded=least == 0 or contract.contract is Contract.EXACT or not blind,
+        bounded=least == 0 or control.contract is Contract.EXACT or ahead is not None,
         worst=learned.worst[target.id],
     )
-
-
-def _start(quantile: Callable[[float, int], int], rung: ThinkingLevel, thought: int) -> int:
-    """Of a metered stream."""
-    tokens = quantile(START, START_ANSWER + thought // START_THOUGHT)
-    return tokens if rung.number is None else min(tokens, rung.number + START_ANSWER)
 
 
 # Targets × request → Estimates.
@@ -231,7 +225,7 @@ def estimates(
         margin = learned.margin(target.id) if widened else 1.0
         asks.append((target, rung, expected, margin, fitted.max_output))
         inputs.append((target, size, margin))
-    figures_of = sizes(request, asks, read, foretold=bool(forecast) and None not in forecast)
+    figures_of = sizes(request, asks, read, forecast or repeat(None))
     sent_of, estimated = prompts(request, inputs, counts), []
     rows = zip(asks, made, figures_of, sent_of, forecast or [None] * len(targets), strict=True)
     for (target, rung, *_), fitted, figures, (rough, tokens_in, bound), known in rows:
@@ -286,8 +280,8 @@ def outlook(
 ) -> tuple[ThinkingLevel, UsualOutput, InputSize]:
     """What a target does with a kind of request: what it would be asked for where money is no object, its lowest where
     nothing keeps within the cap; its answers; its prompts. `asked`: the effort."""
-    levels = thinking_levels(target, asked, cap, learned, work.task)
-    rung = next(levels, None) or ThinkingLevel(asked, lowest(target, learned, work.task))
+    levels = thinking_levels(target, asked, cap, learned)
+    rung = next(levels, None) or ThinkingLevel(asked, lowest(target, learned))
     return rung, usual(target, rung, learned, work), learned.input(target.id, script)
 
 
@@ -380,7 +374,7 @@ def fit(
     target, known, most = step.target, step.estimate, step.estimate.cap
     work = learned.work(known.task, known.template, known.read.stated)
     cap = _thinking_cap(step, request, thinking_cap)
-    levels = list(thinking_levels(target, target.effort or request.effort or "", cap, learned, work.task))
+    levels = list(thinking_levels(target, target.effort or request.effort or "", cap, learned))
     if cap is None and not known.effort and target.model.thinking.unasked == "none":
         # Any word that makes it think costs more than to say none.
         levels = [rung for rung in levels if not (rung.effort and rung.thinks)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import exp, log
+from math import exp, log, sqrt
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from router.estimate.caches import COLD, SAME, CachedPrompt, cache_rates, least
 from router.estimate.estimate import outlook
 from router.estimate.latency import is_measured
-from router.estimate.learn import TargetStats, Work, WorkStats
+from router.estimate.learn import ALL_WORK, TargetStats, Work
 from router.estimate.lengths import THINKING, VISIBLE, LengthLaw, law_table
 from router.estimate.pass_rate import Index, PassRateModel, deeper
 from router.estimate.price import rate_of, terms, units_cost
@@ -54,8 +54,6 @@ NEAR = 4
 """A prompt may have so many times the tokens of its rough count."""
 MOST_KNOWN = 1_024
 """Kinds of work remembered: efforts, caps and templates are the clients' own."""
-_PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
-"""90 % quantile ÷ mean."""
 _LEAST = 1e-9
 _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
 """Of a prompt, of an answer, and of what of it is worth something."""
@@ -267,9 +265,11 @@ class Forecaster:
         pace = learned.pace(target.id)
         tokens = (*sent, template(target), known.most_thought, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(sent.tokens(work.size)), at_ms)
-        thoughts = THINKING.tokens(known.thought, USUAL_READ.thinking)
-        mean = VISIBLE.tokens(known.visible, USUAL_READ.visible) + min(thoughts, known.most_thought)
-        spread = _spread(learned.kind(target.id, rung.effort, kind), int(mean))
+        words = VISIBLE.tokens(known.visible, USUAL_READ.visible)
+        thoughts = min(THINKING.tokens(known.thought, USUAL_READ.thinking), known.most_thought)
+        # Of an answer of which either may be nearly all.
+        excess = (words * known.visible.excess + thoughts * known.thought.excess) / (words + thoughts)
+        spread = min(max(sqrt(2 * excess), LEAST_SPREAD), Z90)
         numbers = (deeper(target, rung.effort), *tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
         return numbers, known.visible, known.thought
 
@@ -362,24 +362,13 @@ def _input(
     return read, fixed, (cached.later, written) if any(cached.later) else None
 
 
-def _spread(kind: WorkStats, output: int) -> float:
-    """Standard deviation of the logarithm, from the 90 % quantile and the mean of a lognormal."""
-    p90 = kind.output(0.9, int(output * _PRIOR_P90))
-    if p90 <= 0 or output <= 0:
-        return PRIOR_SPREAD
-    ratio = max(0.0, log(p90 / output))
-    # p90/mean = exp(z·s − s²/2): the smaller root; beyond the maximum no s fits, and the largest is taken.
-    inside = Z90 * Z90 - 2 * ratio
-    return max(LEAST_SPREAD, Z90 - inside**0.5) if inside > 0 else Z90
-
-
 # For how long a target is busy with a request, once it has begun.
 
 
 def usual_ms(target: Target, learned: TargetStats) -> float:
     """Over all that it is asked."""
-    pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "")
-    tokens = VISIBLE.tokens(kind.visible(), USUAL_OUTPUT) + THINKING.tokens(kind.thought(0.0), USUAL_THINKING)
+    pace, (visible, thought) = learned.pace(target.id), learned.laws((target.id, target.effort or ""), ALL_WORK, 0.0)
+    tokens = VISIBLE.tokens(visible, USUAL_OUTPUT) + THINKING.tokens(thought, USUAL_THINKING)
     return pace.first_ms + tokens * pace.ms_per_token
 
 

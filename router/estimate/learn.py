@@ -1,24 +1,13 @@
 """What attempts taught of targets: quantiles of tokens, lengths against what was read, margins, paces, times."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from router.estimate.caches import (
-    FADES,
-    MEAN_OUTPUT_BYTES,
-    METERED,
-    MILLE,
-    PRIOR_WEIGHT,
-    SAME_SHARE,
-    Caches,
-    QuantileWindow,
-    TokenSizes,
-    shrink_to_prior,
-)
+from router.estimate.caches import Caches
 from router.estimate.latency import Measured, Pace
 from router.estimate.lengths import (
     ALL,
@@ -35,10 +24,52 @@ from router.estimate.lengths import (
     LengthPool,
     TaskKind,
 )
-from router.estimate.posterior import Fading, Recent
+from router.estimate.posterior import Fading, QuantileWindow, Recent, prior_share, shrink_to_prior
 from router.types.attempt import AttemptSample, TextBytes
 from router.types.request import application_of
 from router.types.target import Task
+
+# How many bytes tokens of streams have.
+
+MILLE = 1_000
+"""Ratios are kept in thousandths."""
+SAME_SHARE = 0.99
+"""Of streams of a kind: they have no fewer bytes in a token, nor more of other kinds, than they are metered by."""
+BYTES_PER_OUTPUT_TOKEN = 2.0
+"""Of the words of a stream before any such was counted; of all else one …"""
+BESIDE = 500
+"""… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
+MEAN_OUTPUT_BYTES = 3.5
+"""Of a token, before any was counted: of English it is 4.2, and what is estimated by it should not be too little."""
+METERED, BOOKED = (int(BYTES_PER_OUTPUT_TOKEN * MILLE), BESIDE), (int(MEAN_OUTPUT_BYTES * MILLE), 0)
+"""Both, while a stream is metered, and where what it had is booked without a count."""
+
+
+class TokenSizes:
+    """How many bytes the tokens of a target's streams have, by the kind of text that most of each was."""
+
+    def __init__(self) -> None:
+        self._kinds = [(QuantileWindow(), QuantileWindow()) for _ in TextBytes._fields]
+
+    def add(self, text: TextBytes, tokens: int) -> None:
+        """Of a whole stream."""
+        own = max(text)
+        sizes, beside = self._kinds[text.index(own)]
+        sizes.add(sum(text) * MILLE // tokens)
+        beside.add((sum(text) - own) * MILLE // own)
+
+    def tokens(self, text: TextBytes, cold: tuple[int, int]) -> float:
+        """At most: the fewest that it has as a text of any kind. `cold`: thousandths of bytes in a token of words, and
+        of bytes beside a kind's own, before any was counted."""
+        size, saved, prior = sum(text), 0.0, cold[0]
+        for own, (sizes, beside) in zip(text, self._kinds, strict=True):
+            if own and (sizes.count or prior > MILLE):
+                bytes_each = max(MILLE, shrink_to_prior(sizes.lower(SAME_SHARE), sizes.count, prior))
+                others = shrink_to_prior(beside.upper(SAME_SHARE), beside.count, cold[1])
+                saved = max(saved, min(size, own + own * others / MILLE) * (1 - MILLE / bytes_each))
+            prior = MILLE
+        return size - saved
+
 
 # What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
 
@@ -52,9 +83,6 @@ CALM = 0.97
 """… what is left of the excess after each attempt that kept within its hold: half in 23."""
 LONG = 0.9
 """An answer longer than so many others is long, also if it was cut."""
-OTHER_TASKS, OTHER_TEMPLATES = 2, 8
-"""Observations that those of other tasks, and of other templates of a task, count for at most in a quantile: long
-answers are not cut where short ones came."""
 HALF = 0.5
 """Of an answer: a target whose typical stream has a larger piece does not stream."""
 LONG_CUT = 2
@@ -81,8 +109,9 @@ IN_FLIGHT_MS = 100
 T = TypeVar("T")
 
 
-_Windows = tuple[QuantileWindow, QuantileWindow]
-"""Output tokens and thinking tokens of one kind of work."""
+Windows = tuple[QuantileWindow, QuantileWindow]
+"""Output tokens and thinking tokens of a target at an effort."""
+_UNSEEN = QuantileWindow(), QuantileWindow()
 
 
 class Line(NamedTuple):
@@ -126,54 +155,11 @@ class Work(NamedTuple):
 ALL_WORK = Work()
 
 
-class WorkStats:
-    """What is known of one kind of work: few observations of it lean on all work of the target, and few of those on
-    the prior. Tokens per choice; `share` of an upper quantile.
-
-    `cells`: from the widest to the narrowest.
-    """
-
-    __slots__ = ("_asked", "_outputs", "_pool", "_thoughts", "_work")
-
-    def __init__(self, cells: Iterable[_Windows | None], pool: LengthPool, asked: Asked, work: Work) -> None:
-        known = [windows for windows in cells if windows is not None]
-        self._pool, self._asked, self._work = pool, asked, work
-        self._outputs = [output for output, _ in known if output.count]
-        self._thoughts = [thinking for _, thinking in known if thinking.count]
-
-    def output(self, share: float, prior: int, *, tail: bool = False) -> int:
-        """Thinking included. `tail`: the share is higher than what so few answers show."""
-        return _leaning(self._outputs, lambda window: window.tail(share) if tail else window.upper(share), prior)
-
-    def mean(self, prior: int) -> int:
-        """Likewise, of all."""
-        return _leaning(self._outputs, lambda window: window.sum // window.count, prior)
-
-    def thinking(self, share: float, prior: int) -> int:
-        """At most the output, where the provider does not tell them apart."""
-        if self._outputs and not self._thoughts:
-            return min(prior, self.output(share, prior))
-        return _leaning(self._thoughts, lambda window: window.upper(share), prior)
-
-    def visible(self) -> LengthLaw:
-        row = ROWS[STATED if self._work.stated else self._work.task]
-        return self._pool.law(VISIBLE, self._asked, row, self._work.template, 1.0)
-
-    def thought(self, prior: float) -> LengthLaw:
-        """Of the need to think; `prior`: tokens where that is all of the usual. None where answers never tell thinking
-        apart from visible tokens, as all count as visible then."""
-        if self._outputs and not self._thoughts:
-            return NO_THOUGHT
-        return self._pool.law(THINKING, self._asked, ROWS[self._work.task], self._work.template, prior)
-
-
 class TargetStats:
     """In memory; `observe` every settled attempt, and at the start the last ones of the ledger, oldest first."""
 
     def __init__(self) -> None:
-        self._cells = Recent[tuple[str, str, str, str], _Windows](
-            MOST_CELLS, lambda: (QuantileWindow(), QuantileWindow()), lambda key: key[3]
-        )
+        self._latest = Recent[Asked, Windows](MOST_CELLS, lambda: (QuantileWindow(), QuantileWindow()))
         self._pool = LengthPool()
         self._inputs = defaultdict[tuple[str, str], tuple[QuantileWindow, Fading]](
             lambda: (QuantileWindow(), Fading(5, LENGTHS_HALF_LIFE_MS))
@@ -194,8 +180,8 @@ class TargetStats:
         """By target that overran its hold: see `margin`."""
         self.billed: Mapping[str, float] = {}
         """By target: what its provider billed ÷ what was estimated where usage never came, as statements taught."""
-        self._waiting: list[tuple[AttemptSample, int]] = []
-        """What is to be learned from, and the widest kind of work that it is new for."""
+        self._waiting: list[tuple[AttemptSample, bool]] = []
+        """What is to be learned from, and whether it was before, unread."""
         self._recalled: dict[str, dict[Hashable, Any]] = {}
         self._count, self._news = Counter[str](), False
         self.caches = Caches()
@@ -207,7 +193,7 @@ class TargetStats:
         target = seen.target
         if (margin := self.margins.get(target)) is not None:
             self.margins[target] = 1 + (margin - 1) * CALM
-        self._waiting.append((seen, 0))
+        self._waiting.append((seen, False))
         self._count[target] += 1
         self._news = True
         news = seen.past_cap > self.worst[target] or (seen.cut and (seen.output or 0) >= LONG_CUT * seen.read.visible)
@@ -223,7 +209,7 @@ class TargetStats:
     def reread(self, seen: AttemptSample) -> None:
         """What an attempt teaches that was observed unread, once its text is read: how its answer follows from that."""
         if not seen.cut and seen.task is not None:
-            self._waiting.append((seen, 1))
+            self._waiting.append((seen, True))
             self._recalled.pop(seen.target, None)
 
     def rest(self) -> None:
@@ -239,30 +225,21 @@ class TargetStats:
             return
         waiting, self._waiting = self._waiting, []
         lengths = defaultdict[tuple[Asked, str], list[AttemptSample]](list)
-        for seen, widest in waiting:
-            self._measure(seen, widest)
-            if not widest:
+        for seen, again in waiting:
+            if not again:
                 self._watch(seen)
             if seen.output is not None and seen.read[0] and not (seen.cut and seen.output < LONG_CUT * seen.read[0]):
                 lengths[(seen.target, seen.effort), seen.template].append(seen)
         for (asked, template), answers in lengths.items():
             self._pool.add(asked, template, answers)
 
-    def _measure(self, seen: AttemptSample, widest: int) -> None:
-        """Of work, from the widest kind to the narrowest; what is read and what is not are kinds of their own. Of an
-        answer that was cut only a length that is long even so says something."""
-        template, output, thinking = seen.template, seen.output, seen.thinking
-        task = UNREAD if seen.task is None else seen.task
-        for kind in ((ALL, ""), (task, ""), (task, template))[widest : 3 if template else 2]:
-            windows = self._cells[cell := (seen.target, seen.effort, *kind)]
-            self._cells.move_to_end(cell)
-            for window, tokens in zip(windows, (output, thinking), strict=True):
-                if tokens is not None and not (seen.cut and window.count and tokens < window.upper(LONG)):
-                    window.add(tokens * LONG_CUT if seen.cut else tokens)
-
     def _watch(self, seen: AttemptSample) -> None:
-        """Its prompt, its pieces and its pace."""
+        """Its length, its prompt, its pieces and its pace. Of an answer that was cut only a length that is long even so
+        says something."""
         target, output = seen.target, seen.output
+        for window, size in zip(self._latest.used((target, seen.effort)), (output, seen.thinking), strict=True):
+            if size is not None and not (seen.cut and window.count and size < window.upper(LONG)):
+                window.add(size * LONG_CUT if seen.cut else size)
         if seen.input is not None and seen.expected_input > 0:
             window, line = self._inputs[target, seen.script]
             window.add(seen.input * MILLE // seen.expected_input)
@@ -298,12 +275,20 @@ class TargetStats:
         """Factor on every bound of the target."""
         return max(self.margins.get(target, 1.0), min(MOST_MARGIN, self.billed.get(target, 1.0)))
 
-    def kind(self, target: str, effort: str, work: Work = ALL_WORK) -> WorkStats:
-        """Work of a template leans on all work of its task, and that on all of the target."""
+    def laws(self, asked: Asked, work: Work, prior: float | None) -> tuple[LengthLaw, LengthLaw]:
+        """Of visible tokens, and of thinking by the need to think. `prior`: tokens where that is all of the usual, None
+        where it does not think. Nor does what never tells thinking apart: all of its tokens count as visible."""
         self.learn()
-        kinds = dict.fromkeys(((ALL, ""), (work.task, ""), work[:2]))
-        cells = [self._cells.get((target, effort, *kind)) for kind in kinds]
-        return WorkStats(cells, self._pool, (target, effort), work)
+        row = ROWS[STATED if work.stated else work.task]
+        visible, (output, thinking) = self._pool.law(VISIBLE, asked, row, work.template, 1.0), self.latest(asked)
+        if prior is None or output.count > thinking.count == 0:
+            return visible, NO_THOUGHT
+        return visible, self._pool.law(THINKING, asked, ROWS[work.task], work.template, prior)
+
+    def latest(self, asked: Asked) -> Windows:
+        """Tokens of the last answers."""
+        self.learn()
+        return self._latest.get(asked) or _UNSEEN
 
     def work(self, task: Task | None, template: str, stated: bool) -> Work:
         """`task`: None if it was not read; `stated`: see `TokensRead`."""
@@ -366,21 +351,11 @@ class TargetStats:
         self.learn()
         if (known := self._inputs.get(key)) is None:
             return InputSize()
-        window, line = known
+        window, fading = known
         # Bayesian linear regression, of weighted sums.
-        weight, rough, squares, tokens, both = (line.sums / INPUT_NOISE**2).tolist()
+        weight, rough, squares, tokens, both = (fading.sums / INPUT_NOISE**2).tolist()
         sure_each, sure_base = INPUT_SD[0] ** -2, INPUT_SD[1] ** -2
         of_each, of_base, slanted = squares + sure_each, weight + sure_base, both + sure_each
         each = max((of_base * slanted - rough * tokens) / (of_each * of_base - rough * rough), 0.0)
-        own = window.count / (window.count + PRIOR_WEIGHT * FADES**window.count)
-        return InputSize(Line(each, (tokens - rough * each) / of_base), window.upper(INPUT_SHARE), own)
-
-
-def _leaning(windows: Sequence[QuantileWindow], value: Callable[[QuantileWindow], int], prior: int) -> int:
-    """Of the narrowest, which leans on the others: what was observed counts once."""
-    for at, window in enumerate(windows):
-        count = window.count
-        if at + 1 < len(windows):
-            count = min(max(count - windows[at + 1].count, 0), OTHER_TEMPLATES if at else OTHER_TASKS)
-        prior = shrink_to_prior(value(window), count, prior)
-    return prior
+        line = Line(each, (tokens - rough * each) / of_base)
+        return InputSize(line, window.upper(INPUT_SHARE), 1 - prior_share(window.count))

@@ -19,7 +19,7 @@ UNREAD: TaskKind = "unread"
 STATED = "stated"
 """Stand for all tasks, for those that were not read, and for those of requests that state a length."""
 MOST_CELLS = 2_048
-"""Kinds of work remembered, over all targets (2 to 6 KiB each); the one without news for longest is forgotten."""
+"""Targets × efforts remembered; the one without news for longest is forgotten."""
 MOST_ASKED = 64
 """Targets × efforts remembered of a template."""
 CREDIBLE, CREDIBLE_LEAST = 3.0, 50
@@ -79,6 +79,12 @@ class LengthLaw(NamedTuple):
     base: float = 0.0
     of_target: LawPart = NOTHING
     of_template: LawPart = NOTHING
+    excess: float = VARIANCE / 2
+    """By how much the logarithm of the mean is above the mean of the logarithms: half of their variance."""
+
+    def quantile(self, deviations: float) -> float:
+        """÷ the mean: of a lognormal number of tokens, so many standard deviations of its logarithm away."""
+        return exp(deviations * (2 * self.excess) ** 0.5 - self.excess)
 
 
 NO_THOUGHT = LengthLaw(-inf)
@@ -88,13 +94,6 @@ def law_table(laws: Sequence[LengthLaw]) -> Vector:
     """[9, T], or [1, T] where nothing was learned; see `Lengths.each`. The first row: tokens for each that was read."""
     table = np.array([(exp(law.base), *law.of_target, *law.of_template) for law in laws]).T
     return table if table[1:].any() else table[:1]
-
-
-class _Residual(NamedTuple):
-    """What is known of a law; and by how much the logarithm of the mean is above the mean of the logarithms."""
-
-    law: LengthLaw = LengthLaw()
-    excess: float = VARIANCE / 2
 
 
 class Lengths(NamedTuple):
@@ -127,7 +126,7 @@ class Lengths(NamedTuple):
     def tokens(self, law: LengthLaw, read: float) -> float:
         """Expected of a request."""
         whole = read + self.least
-        x, (base, of_target, of_template) = log(whole / self.usual), law
+        x, (base, of_target, of_template, *_) = log(whole / self.usual), law
         if of_target is not of_template:  # something was learned
             known, much = [], 0.0
             for level, slope, low, high in (of_target, of_template):
@@ -154,14 +153,14 @@ class Lengths(NamedTuple):
         least = max(read * self.least_share, self.fewest)
         return np.asarray(np.maximum(whole * times - self.smallest, least))
 
-    def fitted(self, sums: Vector, prior: _Residual, *, of_template: bool = False) -> _Residual:
+    def fitted(self, sums: Vector, prior: LengthLaw, *, of_template: bool = False) -> LengthLaw:
         """Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
         count, of_x, squares, cubes, differs, both, ratios = sums.tolist()
         if count < LEAST_COUNT or ratios <= 0:  # what is left of differences
             return prior
-        law, sds = prior.law, self.template_sd if of_template else self.plain_sd
-        prior_level = law.base + law.of_target.level + law.of_template.level
-        prior_slope = law.of_target.slope + law.of_template.slope
+        sds = self.template_sd if of_template else self.plain_sd
+        prior_level = prior.base + prior.of_target.level + prior.of_template.level
+        prior_slope = prior.of_target.slope + prior.of_template.slope
         level, slope, excess = prior_level, prior_slope, prior.excess
         for _ in range(2):
             of_level, of_slope = count + 2 * excess / sds[0] ** 2, squares + 2 * excess / sds[1] ** 2
@@ -175,12 +174,14 @@ class Lengths(NamedTuple):
             excess = prior.excess + (min(max(spread, 0.0), MOST_EXCESS) - prior.excess) * count / (
                 count + EXCESS_WEIGHT
             )
-        known = law.of_template if of_template else law.of_target
+        known = prior.of_template if of_template else prior.of_target
         low, high = _reach(of_x / count, squares / count, cubes / count)
         if known != NOTHING:
             low, high = min(low, known.low), max(high, known.high)
         part = LawPart(known.level + level - prior_level, known.slope + slope - prior_slope, low, high)
-        return _Residual(law._replace(of_template=part) if of_template else law._replace(of_target=part), excess)
+        if of_template:
+            return prior._replace(of_template=part, excess=excess)
+        return prior._replace(of_target=part, excess=excess)
 
 
 def _reach(mean: float, squares: float, cubes: float) -> tuple[float, float]:
@@ -276,18 +277,18 @@ class LengthPool:
     def law(self, kind: Lengths, asked: Asked, row: int, template: str, prior: float) -> LengthLaw:
         """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
         answers: else the one that was asked alone would seem dearer, or cheaper. `prior`: tokens for each read."""
-        residual, known = self._plainly(kind, asked, row, prior, template), self.templates.get(template)
-        beside = _Residual(excess=residual.excess)
+        law, known = self._plainly(kind, asked, row, prior, template), self.templates.get(template)
+        beside = law._replace(base=0.0, of_target=NOTHING)
         for name in (application_of(template), template):
             if name in self.templates:
                 key = kind.columns.start, name, row  # the same for all targets, until more answers come
                 total = self._totals[key] = self._totals[key] if key in self._totals else self._beside(kind, name, row)
                 beside = kind.fitted(total, beside, of_template=True)
-        residual = _Residual(residual.law._replace(of_template=beside.law.of_template), beside.excess)
+        law = beside._replace(base=law.base, of_target=law.of_target)
         if known is not None and asked in known.sums:
             at = row if row in _APART else ROWS[ALL]
-            residual = kind.fitted(_credible(kind, known, asked)[at], residual, of_template=True)
-        return residual.law
+            law = kind.fitted(_credible(kind, known, asked)[at], law, of_template=True)
+        return law
 
     def _taught(self, template: str, asked: Asked) -> Vector | float:
         """What a template's answers count for in what is known of a target on the whole: they are no news beside it."""
@@ -310,20 +311,20 @@ class LengthPool:
                     whole = self._plain[asked].sums[: ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0)
                     prior = float(whole[-1] / whole[0]) if whole[0] else 1.0
                 count, of_x, squares, cubes, differs, both, ratios = rows[at].tolist()
-                base, (level, slope, *_), _ = self._plainly(kind, asked, at, prior, template).law
+                base, (level, slope, *_), *_ = self._plainly(kind, asked, at, prior, template)
                 level += base
                 up, slanted = differs - level * count - slope * of_x, both - level * of_x - slope * squares
                 if count:
                     total += (count, of_x, squares, cubes, up, slanted, ratios * exp(-level - slope * of_x / count))
         return total
 
-    def _plainly(self, kind: Lengths, asked: Asked, row: int, prior: float, template: str) -> _Residual:
+    def _plainly(self, kind: Lengths, asked: Asked, row: int, prior: float, template: str) -> LengthLaw:
         """By all answers but the template's: those of a task lean on those of all others."""
-        residual, known = _Residual(LengthLaw(log(max(prior, LEAST_PRIOR)))), self._plain.get(asked)
+        law, known = LengthLaw(log(max(prior, LEAST_PRIOR))), self._plain.get(asked)
         if known is not None:
             others = known.sums - self._taught(template, asked)
             own, of_all = others[row, kind.columns], others[ROWS[ALL], kind.columns]
             wider = of_all - own if row > ROWS[UNREAD] else of_all
             for sums in (wider, own) if row > ROWS[STATED] else (own,):
-                residual = kind.fitted(sums, residual)
-        return residual
+                law = kind.fitted(sums, law)
+        return law

@@ -43,7 +43,7 @@ from router.types.request import (
     instructed,
     tenant_of,
 )
-from router.types.target import Benchmark, Target, Task, Thinking
+from router.types.target import Benchmark, Target, Task
 
 # Card → ability: what a target that was never seen can do, from the facts that are known of it.
 
@@ -91,20 +91,21 @@ class Card(NamedTuple):
 def card(target: Target) -> Card:
     model, price = target.model, target.model.price
     rate = price.output if price is not None and price != WORST_CASE and not target.local else None
-    scored = 0.0 if (known := model.scored or model.thinking).can_stop else depth(known)
+    scored = 0.0 if (known := model.scored or model.thinking).can_stop else depth(known.typical())
     return Card(model.scores, model.active_b, model.parameters_b, rate, model.context, scored)
 
 
-@cache
-def depth(known: Thinking, effort: str = "") -> float:
-    """Of thinking at that effort: what it adds to logits is about proportional to that."""
-    return log2(1 + known.typical(effort) / 1_000)
+def depth(tokens: int) -> float:
+    """Of so much thinking: what it adds to logits is about proportional to that."""
+    return log2(1 + tokens / 1_000)
 
 
 def deeper(target: Target, effort: str) -> float:
     """By how much more than by itself a target thinks at this effort, in steps of `depth`."""
-    known, own = target.model.thinking, target.effort or ""
-    return depth(known, effort) - depth(known, own) if effort and target.pass_rate is None else 0.0
+    if not effort or target.pass_rate is not None:
+        return 0.0
+    more, own = map(target.model.thinking.typical, (effort, target.effort or ""))
+    return depth(more) - depth(own)
 
 
 def facts(card: Card, helped: Vector) -> Vector:
@@ -233,7 +234,7 @@ class PassRateModel:
         covariances = np.array([each.covariance for each in known]).reshape(-1, ABILITIES, ABILITIES)
         stated = [at for at, target in enumerate(targets) if target.pass_rate is not None]
         covariances[stated] = 0.0
-        depths = np.array([depth(target.model.thinking, target.effort or "") for target in targets])
+        depths = np.array([depth(target.model.thinking.typical(target.effort or "")) for target in targets])
         tasks, others = cards.helped[:ABILITIES], cards.helped[-1]
         overall, variance = means @ _MEAN + depths * others, covariances @ _MEAN @ _MEAN
         apart = means + np.multiply.outer(depths, tasks) - overall[:, None]

@@ -1,6 +1,8 @@
 """The posterior of pass rates: evidence that fades, and the regression over it."""
 
 import math
+from array import array
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable, Sequence
 from typing import NamedTuple, TypeVar
@@ -347,3 +349,75 @@ class Pooled:
                 known = self._groups[group, key]
                 known.at_ms, known.sums = at_ms, np.array(sums)
         return True
+
+
+# The last values of something that is counted, kept sorted: quantiles that forget.
+
+SIZE = 128
+"""Values remembered: enough for a 99 % quantile, few enough to follow a change within some dozen requests."""
+PRIOR_WEIGHT = 2
+"""A prior counts like so many observations, and so does the whole target within one kind of work."""
+FADES = 0.8
+"""What a prior weighs after each observation of its own kind."""
+
+
+TAIL, TAIL_PRIOR, TAIL_WEIGHT = 0.2, 0.5, 4.0
+"""Share of largest values that tell how steep a tail is (Hill's estimator); what that leans on, and its weight."""
+BEYOND, RECENT = 1.5, 32
+"""Times the largest value, at most, that a tail is thought to reach; of so many last values it covers the largest."""
+
+
+class QuantileWindow:
+    """Whole numbers, 0 ≤ value < 2**63. Adding costs a move of at most 1 KiB, a quantile one look-up."""
+
+    __slots__ = ("_next", "_order", "_sorted", "count", "sum")
+
+    def __init__(self) -> None:
+        self._order, self._sorted = array("q"), array("q")
+        self._next = self.count = self.sum = 0
+
+    def add(self, value: int) -> None:
+        if self.count < SIZE:
+            self._order.append(value)
+            self.count += 1
+        else:
+            oldest = self._order[self._next]
+            del self._sorted[bisect_left(self._sorted, oldest)]
+            self._order[self._next] = value
+            self._next = (self._next + 1) % SIZE
+            self.sum -= oldest
+        insort(self._sorted, value)
+        self.sum += value
+
+    def upper(self, share: float) -> int:
+        """A bound that the next value keeps with probability `share`, if it is like these (split conformal).
+
+        The ⌈share·(n + 1)⌉-th smallest, or the largest where so few values say nothing about that share. 0 of none.
+        """
+        return self._sorted[min(int(share * (self.count + 1)), self.count - 1)] if self.count else 0
+
+    def tail(self, share: float) -> int:
+        """As `upper` of at least one value, for a share that so few don't show: they go on as a power law."""
+        top = self._sorted[-max(int(TAIL * self.count), 1) :]
+        threshold = self._sorted[max(self.count - len(top) - 1, 0)] + 1
+        beyond = sum(math.log((value + 1) / threshold) for value in top)
+        steepness = (beyond + TAIL_PRIOR * TAIL_WEIGHT) / (len(top) + TAIL_WEIGHT)
+        reach = max(len(top) / self.count / (1 - share), 1.0) ** steepness
+        latest = range(self._next - min(RECENT, self.count), self._next)
+        return int(max(min(threshold * reach, top[-1] * BEYOND), *(self._order[at] for at in latest)))
+
+    def lower(self, share: float) -> int:
+        """The mirror image: a bound that the next value stays above with probability `share`."""
+        return self._sorted[max(self.count - 1 - int(share * (self.count + 1)), 0)] if self.count else 0
+
+
+def prior_share(count: int) -> float:
+    """What a prior weighs beside so many observations of its own kind."""
+    weight = PRIOR_WEIGHT * FADES**count
+    return weight / (count + weight)
+
+
+def shrink_to_prior(value: int, count: int, prior: int) -> int:
+    """What `count` observations say, leaning on the prior."""
+    share = prior_share(count)
+    return int(value * (1 - share) + prior * share)

@@ -13,9 +13,8 @@ import msgspec
 import re2
 from msgspec import Raw, Struct
 
-from router.estimate.caches import MILLE
-from router.estimate.learn import InputSize, TargetStats, Work
-from router.estimate.lengths import ALL, TaskKind
+from router.estimate.learn import MILLE, InputSize, TargetStats
+from router.estimate.posterior import shrink_to_prior
 from router.types.decision import UNCOUNTED, Counts, PromptCount
 from router.types.request import MEDIA, TYPICAL, Endpoint, Request
 from router.types.tables import table
@@ -53,9 +52,7 @@ class ThinkingLevel(Struct, frozen=True):
 OFF = ThinkingLevel("none", 0)
 
 
-def thinking_levels(
-    target: Target, asked: str, cap: int | None, learned: TargetStats, task: TaskKind
-) -> Iterator[ThinkingLevel]:
+def thinking_levels(target: Target, asked: str, cap: int | None, learned: TargetStats) -> Iterator[ThinkingLevel]:
     """What may be asked for instead of `asked`, from there down; all of it within `cap` thinking tokens per choice.
 
     Under a cap the model's own default is no answer: something has to be said, so the highest that fits is.
@@ -68,21 +65,21 @@ def thinking_levels(
         yield ThinkingLevel(word, 0)
         return
     numbered = thinking.contract in NUMBERED
-    for rung in _number(target, word, cap, learned, task) if numbered else _words(target, word, learned, task):
+    for rung in _number(target, word, cap, learned) if numbered else _words(target, word, learned):
         if cap is None or rung.p90 <= cap:
             yield rung
     if thinking.can_stop:
         yield OFF
 
 
-def lowest(target: Target, learned: TargetStats, task: TaskKind = ALL) -> int:
+def lowest(target: Target, learned: TargetStats) -> int:
     """The least thinking, in tokens per choice, that the target can be held to: 0 where it can be switched off."""
     thinking = target.model.thinking
     if thinking.can_stop:
         return 0
     if thinking.contract in NUMBERED:
         return thinking.minimum
-    return p90(target, level(thinking, "minimal"), learned, task)
+    return p90(target, level(thinking, "minimal"), learned)
 
 
 def fits_thinking(target: Target, tokens: int, learned: TargetStats) -> bool:
@@ -90,16 +87,15 @@ def fits_thinking(target: Target, tokens: int, learned: TargetStats) -> bool:
     return lowest(target, learned) <= tokens
 
 
-def p90(target: Target, effort: str, learned: TargetStats, task: TaskKind) -> int:
+def p90(target: Target, effort: str, learned: TargetStats) -> int:
+    """Thinking tokens; at most the output, where the provider does not tell them apart."""
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
-    prior = card(target.model.thinking, effort)  # of such a target no easy request says that it never thinks
-    kind = learned.kind
-    return learned.recall(
-        target.id,
-        (effort, task, prior),
-        lambda: max(kind(target.id, effort, Work(task)).thinking(P90, prior), min(prior, 1)),
-    )
+    prior, (output, thinking) = card(target.model.thinking, effort), learned.latest((target.id, effort))
+    if output.count > thinking.count == 0:
+        return min(prior, shrink_to_prior(output.upper(P90), output.count, prior))
+    # Of a target that may think no easy request says that it never does.
+    return max(shrink_to_prior(thinking.upper(P90), thinking.count, prior), min(prior, 1))
 
 
 @lru_cache
@@ -140,26 +136,24 @@ def position(levels: tuple[str, ...], word: str) -> int:
     return max((at for at, level in enumerate(levels) if ranks.get(level, 0) <= ranks.get(word, 0)), default=0)
 
 
-def _words(target: Target, asked: str, learned: TargetStats, task: TaskKind) -> Iterator[ThinkingLevel]:
+def _words(target: Target, asked: str, learned: TargetStats) -> Iterator[ThinkingLevel]:
     """Less effort never counts as more thought, even where it has not been seen yet."""
     thinking = target.model.thinking
-    most = p90(target, asked, learned, task)
+    most = p90(target, asked, learned)
     yield ThinkingLevel(asked, most)
     if thinking.contract is Contract.LEVEL:
         levels = thinking.levels or WORDS
         above = position(levels, asked) if asked else position(levels, USUAL) + 1
         for word in reversed(levels[:above]):
             if word != "none":
-                most = min(most, p90(target, word, learned, task))
+                most = min(most, p90(target, word, learned))
                 yield ThinkingLevel(word, most)
 
 
-def _number(
-    target: Target, asked: str, cap: int | None, learned: TargetStats, task: TaskKind
-) -> Iterator[ThinkingLevel]:
+def _number(target: Target, asked: str, cap: int | None, learned: TargetStats) -> Iterator[ThinkingLevel]:
     """As many tokens as the word stands for, or the cap; less than the provider's minimum can't be said."""
     thinking = target.model.thinking
-    usual = p90(target, asked, learned, task)
+    usual = p90(target, asked, learned)
     if not asked:
         yield ThinkingLevel(asked, usual)
         return

@@ -16,7 +16,7 @@ from router.types.attempt import AttemptSample, Usage
 from router.types.decision import Candidate, Estimate, FittedRequest
 from router.types.price import Price, Rule
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Endpoint, Limits, Request
-from router.types.target import Contract, Provider, Target, Task, Thinking, Wire
+from router.types.target import Contract, Provider, Target, Thinking, Wire
 from tests.decide.values import PRICE, REMOTE, estimate, request, target
 from tests.tables import data, each_row
 
@@ -225,12 +225,12 @@ def test_what_is_granted_is_kept_within(
         assert worst_thinking(thinking, made, output) * asked.n <= granted.thinking
     if made.max_output is None:
         return
-    usual = 0 if made.effort == "none" else p90(sent.target, made.effort or "", learned, Task.CHAT)
+    usual = 0 if made.effort == "none" else p90(sent.target, made.effort or "", learned)
     if made.thinking_budget is not None:
         usual = min(usual, made.thinking_budget)
     elif thinking.contract is Contract.LEVEL:  # a level that was not seen yet counts no more than those above it
         above = (level for level in ("", "high", "low") if made.effort != level)
-        usual = min([usual, *(p90(sent.target, level, learned, Task.CHAT) for level in above)])
+        usual = min([usual, *(p90(sent.target, level, learned) for level in above)])
     assert made.max_output >= min(sent.estimate.max_output, usual + LEAST_ANSWER)
 
 
@@ -263,7 +263,7 @@ def test_a_cap_on_thinking_is_honoured_or_the_target_refused(thinking: Thinking,
         assert made.thinking_budget is not None
         assert thinking.minimum <= made.thinking_budget <= share
     else:
-        assert p90(sent.target, made.effort or "", NEW, "") <= share
+        assert p90(sent.target, made.effort or "", NEW) <= share
         assert made.effort or thinking.contract is Contract.ALWAYS_ON, "something was said"
 
 

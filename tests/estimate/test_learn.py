@@ -11,21 +11,13 @@ from msgspec import structs
 
 from router.decide.weigh import DecisionInput, expected_loss, for_later
 from router.estimate import caches
-from router.estimate.caches import (
-    BEYOND,
-    LIFETIME_MS,
-    LONG_LIFETIME_MS,
-    RECENT,
-    SIZE,
-    CachedPrompt,
-    Caches,
-    QuantileWindow,
-)
+from router.estimate.caches import LIFETIME_MS, LONG_LIFETIME_MS, CachedPrompt, Caches
 from router.estimate.forecast import Forecaster
 from router.estimate.latency import PRIOR_FIRST_MS, Pace
 from router.estimate.learn import MOST_MARGIN, STALE, TargetStats
 from router.estimate.lengths import MOST_CELLS
 from router.estimate.pass_rate import PassRateModel
+from router.estimate.posterior import BEYOND, RECENT, SIZE, QuantileWindow
 from router.estimate.tokens import fits_thinking
 from router.types.attempt import AttemptSample, TextBytes, Usage
 from router.types.decision import CachePrefix, Estimate, Objective
@@ -272,6 +264,7 @@ def test_an_overrun_widens_every_bound_of_its_target_for_a_while() -> None:
     for _ in range(10):
         learned.overrun(PLACE.id)
     assert (learned.margin("other"), learned.margin(PLACE.id)) == (1, MOST_MARGIN)
+    calm = Pupil().see(*[1_000] * (SIZE + 300)).figures()
     assert learned.see(*[1_000] * 300).figures().tight.usd == pytest.approx(calm.tight.usd, rel=0.01)
 
 
@@ -332,7 +325,7 @@ def test_memory_is_bounded_and_keeps_what_is_in_use() -> None:
         learned.observe(AttemptSample(target=f"t{number}", output=5))
         learned.see(7_000)
     learned.learn()
-    assert len(learned._cells) == MOST_CELLS
+    assert len(learned._latest) == MOST_CELLS
     assert learned.figures().output_tokens == pytest.approx(7_000, rel=0.05)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from router.estimate.pass_rate import ABILITIES, BENCHMARKS, FACTS, KNOWN, Card, condition, facts, logit
+from router.estimate.pass_rate import ABILITIES, BENCHMARKS, FACTS, KNOWN, Card, condition, depth, facts, logit
 from router.types.target import Benchmark, Task
-from tools.priors.outcomes import Known, Sets, Vector, deep, tasks_known
+from tools.priors.outcomes import Known, Sets, Vector, tasks_known
 
 STEPS = 60
 OVERALL_WEIGHT, TASK_WEIGHT, LABEL_WEIGHT = 0.5, 2.0, 0.2
@@ -120,7 +120,7 @@ def fit_thinking(pairs: Mapping[str, Sequence[tuple[float, int, float, int]]]) -
     """[4 + F + 1] logits a step of depth, by scores of one model with less and with more tokens of thinking."""
     helped = {}
     for kind, rows in pairs.items():
-        gains = [(logit(more) - logit(less), deep(long) - deep(short)) for less, short, more, long in rows]
+        gains = [(logit(more) - logit(less), depth(long) - depth(short)) for less, short, more, long in rows]
         gain, steps = np.array(gains).T
         helped[kind] = gain @ steps / (steps @ steps)
     kinds = (*KNOWN, *(MEASURES.get(name, Task.REASONING) for name in BENCHMARKS), *FACTS[len(BENCHMARKS) :], "other")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from adapters.catalog import shipped
 from router.estimate.pass_rate import ABILITIES, BENCHMARKS, KNOWN, Card, card, depth, facts
 from router.types.price import nano_from_usd
-from router.types.target import Benchmark, Contract, Provider, Target, Task, Thinking, Wire
+from router.types.target import Benchmark, Provider, Target, Task, Wire
 
 Vector = NDArray[np.float64]
 SOURCES = {
@@ -84,16 +84,11 @@ def known_models() -> Mapping[str, Known]:
     return msgspec.convert(yaml.safe_load(text), _File).models
 
 
-def deep(tokens: int) -> float:
-    """Of so much thinking."""
-    return depth(Thinking(contract=Contract.ALWAYS_ON, levels=("high",), tokens=(tokens,)))
-
-
 def card_of(known: Known, measured: Mapping[Benchmark, float]) -> Card:
     """What a target's card would say of the model."""
     scores = {_SCORES[name]: score for name, score in known.scores.items()} | dict(measured)
     rate = None if known.price is None else nano_from_usd(known.price)
-    return Card(scores, known.active, known.total, rate, known.context, deep(known.thinking or 0))
+    return Card(scores, known.active, known.total, rate, known.context, depth(known.thinking or 0))
 
 
 def read(folder: Path, known: Mapping[str, Known], names: tuple[str, ...] = tuple(SOURCES)) -> Sets:
