@@ -127,11 +127,8 @@ def test_the_same_question_for_a_short_answer_is_read_with_the_question_and_is_a
 
 
 def test_what_is_in_no_known_script_is_unfamiliar_and_very_short_it_is_likelier_small_talk() -> None:
-    for text in (
-        *("གཞི་གྲངས་མཐའ་མེད་ཡོད་པ་ར་སྤྲོད་བྱེད་རོགས། " * 3, "ᎠᏂᏴᏫᏯ ᎤᎵᏌᎳᏓᏅᎯ ᎠᎦᏙᎲᏍᏗ ᏄᏍᏛ ᎨᏒᎢ " * 3),
-        *("ꦱꦧꦼꦤ꧀ ꦮꦺꦴꦁ ꦭꦲꦶꦂ ꦩꦂꦢꦶꦏ ꦭꦤ꧀ ꦝꦮꦺ " * 3, "𐎠𐎭𐎶 𐏐 𐎭𐎠𐎼𐎹𐎺𐎢𐏁 𐏐 𐎧𐏁𐎠𐎹𐎰𐎡𐎹 𐏐 " * 3),
-    ):
-        (long, reading), (short, of_short) = reading_of(text), reading_of(text[:9])
+    for text in "གཞི་གྲངས་མཐའ་མེད་ཡོད་པ་ར་སྤྲོད་བྱེད་རོགས། ", "ᎠᏂᏴᏫᏯ ᎤᎵᏌᎳᏓᏅᎯ ᎠᎦᏙᎲᏍᏗ ", "ꦱꦧꦼꦤ꧀ ꦮꦺꦴꦁ ꦭꦲꦶꦂ ", "𐎠𐎭𐎶 𐏐 𐎭𐎠𐎼𐎹𐎺𐎢𐏁 ":
+        (long, reading), (short, of_short) = reading_of(text * 4), reading_of(text[:9])
         assert min(long.unfamiliarity, short.unfamiliarity) > 0.9, text
         assert short.difficulty < 0.02 < long.difficulty < 0.5, text
         assert of_short.tokens[1] < 0.1 < 0.3 < reading.tokens[1], text
@@ -143,8 +140,7 @@ def test_what_is_in_no_known_script_is_unfamiliar_and_very_short_it_is_likelier_
 def test_a_text_is_read_alike_in_each_of_its_unicode_forms_and_below_marks_that_are_piled_on_it() -> None:
     for text in "Tõesta, et ruutjuur kahest on irratsionaalne.", "Viết một bài thơ về xuân.", "봄에 대한 시":
         assert reading_of(text) == reading_of(normalize("NFD", text)), text
-    piled = "".join(f"{letter}\u0337\u0321" for letter in "Please help me with this.")
-    assert reading_of(piled) == reading_of("Please help me with this.")
+    assert reading_of("Help me!") == reading_of("H\u0337\u0321e\u0337l\u0321p m\u0337\u0321e!")
 
 
 def test_embeddings_are_not_read_nor_traits_of_another_version_and_the_prompt_of_a_completion_is() -> None:
