@@ -210,8 +210,8 @@ def test_a_session_gets_cheaper_as_its_money_runs_out(gateway: Gateway) -> None:
         reply = ask(gateway, "session", school.product(20 + number, 13), {"x-lowpass-session": session})
         return reply.headers["x-lowpass-model"]
 
+    assert [model(f"other {number}", number) for number in range(12)] == ["dear"] * 12, "how long answers get is known"
     assert [model("long", number) for number in range(6)] == ["dear"] * 4 + ["cheap"] * 2
-    assert model("another", 1) == "dear"
     (row,) = gateway.rows("SELECT sum(cost) AS spent FROM requests WHERE session = 'long'")
     assert row["spent"] == 4 * DEAR_NANO + 2 * CHEAP_NANO <= 3_600_000
 
