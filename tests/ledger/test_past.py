@@ -185,13 +185,13 @@ def test_attempts_of_a_process_that_came_back_too_late_are_left_out(ledger: Ledg
 def test_few_requests_wait_for_more_and_not_for_ever(ledger: Ledger) -> None:
     one = at(kept([1])[0], LATER_MS)
     fill(ledger, [one])
-    assert upkeep(ledger, LATER_MS, None) == (0, 0)
-    assert not needed(ledger, LATER_MS, None)
+    assert (upkeep(ledger, LATER_MS, None), needed(ledger, LATER_MS, None)) == ((0, 0), False)
     assert needed(ledger, LATER_MS + PATIENCE_MS, None)
     assert upkeep(ledger, LATER_MS + PATIENCE_MS, None) == (1, 0)
     assert not needed(ledger, LATER_MS + PATIENCE_MS, None)
     fill(ledger, [at(each, LATER_MS + DAY_MS + number) for number, each in enumerate(kept(range(ENOUGH)))])
-    assert upkeep(ledger, LATER_MS + DAY_MS, None) == (ENOUGH, 0)
+    moved = [upkeep(ledger, LATER_MS + DAY_MS + passed_ms, None)[0] for passed_ms in (20_000, 31_000)]
+    assert moved == [0, ENOUGH], "until a lease would have ended, other processes learn from a request"
 
 
 def test_what_comes_late_is_there_at_once(ledger: Ledger) -> None:
