@@ -222,8 +222,7 @@ def lock(connection: Connection) -> None:
 
 def due(connection: Connection, now_ms: int, *, all_of_them: bool = False) -> list[str]:
     """Ids of requests that are to be moved now. Until its lease would have ended other processes learn from each."""
-    leased_ms = 1 << 62 if all_of_them else now_ms
-    rows = connection.execute(_SQL["due"], (leased_ms, now_ms - CAME_BACK_MS, TOGETHER)).fetchall()
+    rows = connection.execute(_SQL["due"], (now_ms + DAY_MS * all_of_them, now_ms - CAME_BACK_MS, TOGETHER)).fetchall()
     wait = not all_of_them and len(rows) < ENOUGH and all(began > now_ms - PATIENCE_MS for _, began in rows)
     return [] if wait else [identifier for identifier, _ in rows]
 
