@@ -71,7 +71,7 @@ class TokenSizes:
         return size - saved
 
 
-# What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
+# What targets did so far: quantiles of their latest tokens by effort, and margins after an overrun.
 
 EXTEND = 0.15
 """A stream that has used up its hold has it raised to so much more than what it has used."""

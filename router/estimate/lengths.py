@@ -31,7 +31,7 @@ MOST_TAUGHT = 6.0
 """Answers that those of one tenant, or where no keys are of one template, count for at most in what is expected of all
 others', at their mean; and those of one template for its application."""
 LENGTHS_HALF_LIFE_MS = 3 * 86_400_000
-"""Of lengths against what was read: a target that changes is followed within days. Holds forget within 128 answers."""
+"""Of lengths against what was read: a target that changes is followed within days. Caps forget within 128 answers."""
 VARIANCE = 0.87**2
 """Of the logarithm of an answer's tokens, for what was read: public outcomes differ by a factor of 1.8 at the median
 from what their text foretells. The logarithm of the mean is higher by half of it, before any answer was seen …"""
