@@ -3,7 +3,8 @@
 The first target of a session has its prompt of 20,000 tokens in the cache. Each turn asks something else (the anchors
 that only test), and is charged as the providers would: what a target was sent within five minutes is read from its
 cache, all else is written. Compared are choices that know of the caches, choices that do not, and always staying; once
-all of a fleet's sessions are of one template, so that it is learned how long they get, and once each has its own.
+all of a fleet's sessions are of one template, so that it is learned how long they get, and once each has its own. The
+ceiling is the cheapest way through all ten turns, were they known beforehand.
 """
 
 import json
@@ -50,6 +51,9 @@ FLEETS = {
 }
 """Of the catalog: some far from each other, some nearly as good, and some of very different prices."""
 POLICIES = ("stays", "without caches", "each its own template", "one template")
+CEILING = "all turns foreseen"
+WAYS = 100
+"""Through a session that are followed from turn to turn, the cheapest so far."""
 
 
 class Turn(NamedTuple):
@@ -120,6 +124,25 @@ class Gateway:
             self._sent(prefix, warm, at, turn.tokens, turn.at_ms, int(there.get(self.places[at].id, 0.0)))
         return total
 
+    def foreseen(self, session: Sequence[Turn], first: int, price: float) -> float:
+        """USD of the cheapest way through a session."""
+        ways = [(0.0, {first: (CACHED, session[0].at_ms - 1_000)})]
+        for turn in session:
+            cold, warm = (
+                self._forecast(turn, CachedPrompt({place.id: tokens for place in self.places})).cost / NANO_PER_USD
+                for tokens in (0.0, float(CACHED))
+            )
+            each = cold + price * (1 - self._forecast(turn, COLD).p)
+            following = []
+            for spent, sent in ways:
+                for at, saved in enumerate((cold - warm) / CACHED):
+                    tokens, at_ms = sent.get(at, (0, 0))
+                    read = tokens if turn.at_ms - at_ms <= LIFETIME_MS else 0
+                    way = sent | {at: (turn.tokens, turn.at_ms)}
+                    following.append((spent + float(each[at] - saved * read), way))
+            ways = sorted(following, key=lambda way: way[0])[:WAYS]
+        return ways[0][0]
+
     def _choose(self, prefix: CachePrefix, turn: Turn, stakes: Objective) -> int:
         knows = self.policy != POLICIES[1]
         cached = self.caches.expected(prefix, turn.tokens, turn.at_ms) if knows else COLD
@@ -141,8 +164,8 @@ class Gateway:
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else SESSIONS
     better = "against the better of the first two"
-    print(f"| fleet | price of a failure | first target | {' | '.join(POLICIES)} | {better} |")
-    print(f"|---|---|---|{'--:|' * (len(POLICIES) + 1)}")
+    print(f"| fleet | price of a failure | first target | {' | '.join((*POLICIES, CEILING))} | {better} |")
+    print(f"|---|---|---|{'--:|' * (len(POLICIES) + 2)}")
     rows = []
     for fleet, places in fleets():
         for price in PRICES:
@@ -151,12 +174,13 @@ def main() -> None:
                 sessions = [turns(rng) for _ in range(count)]
                 gateways = [Gateway(policy, places) for policy in POLICIES]
                 rows.append([np.mean([gateway.run(each, first, price) for each in sessions]) for gateway in gateways])
+                rows[-1].append(np.mean([gateways[0].foreseen(each, first, price) for each in sessions]))
                 stays, without, *ours = rows[-1]
                 shares = ", ".join(f"{mean / min(stays, without) - 1:+.1%}" for mean in ours)
                 means = " | ".join(f"${mean:.4f}" for mean in rows[-1])
                 print(f"| {fleet} | ${price:g} | {place.id} | {means} | {shares} |", flush=True)
     stays, without, *ours = np.array(rows).T
-    for name, own in zip(POLICIES[2:], ours, strict=True):
+    for name, own in zip((*POLICIES[2:], CEILING), ours, strict=True):
         worst = (own / np.minimum(stays, without)).max() - 1
         against = [f"{(own / others).mean() - 1:+.1%}" for others in (stays, without)]
         print(f"{name}: {against[0]} against staying, {against[1]} against choices without caches; worst {worst:+.1%}")

@@ -26,8 +26,12 @@ from router.types.target import Capability
 _PATTERNS = patterns("classify/data/asked.yaml")
 _AMOUNTS = table("classify/data/amounts.yaml")
 _figures = SimpleNamespace(**_PATTERNS["figures"], **_AMOUNTS["figures"])
+_UNSEEN = re.compile("[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]+|[\u0300-\u036f]{3,}")
+"""What is not seen between letters, and more marks than a letter is written with."""
 _STACKED = re.compile("[\u0300-\u036f]+")
 """Marks that no letter is written with, but some are piled on."""
+_STYLED = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff]+")
+"""Letters and digits in full width, or as of formulas."""
 AROUND, RESULT, SYSTEM = 5, 1, 4
 
 
@@ -70,7 +74,8 @@ def asked(request: Request) -> AskFeatures:
     ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
     message, between = ends.encode(errors="replace").decode(), len(whole) - len(ends)
     if not message.isascii():
-        message = _STACKED.sub("", normalize("NFC", message))
+        message = _STACKED.sub("", normalize("NFC", _UNSEEN.sub("", message)))
+        message = _STYLED.sub(lambda letters: normalize("NFKC", letters[0]), message)
     instructing = instruction(message)
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
     lower, size, long, most = ask.lower(), width(instructing), width(message) + between, 0.0

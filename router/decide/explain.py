@@ -240,7 +240,7 @@ def _dearer(other: Weighed, chosen: Weighed) -> str:
 
 
 def _unsure(other: Weighed) -> str:
-    return ", which is not sure enough to leave the route's usual target" if other.why == "not_evident" else ""
+    return ", which is not sure enough to choose it" if other.why == "not_evident" else ""
 
 
 def _limits(decision: Explanation, chosen: Weighed) -> list[str]:

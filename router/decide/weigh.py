@@ -215,7 +215,8 @@ def for_later(forecast: Forecast, stakes: Objective) -> Forecast:
     p, costs = np.maximum((forecast.p, forecast.usual_p), _LEAST_P), np.array((forecast.cost, forecast.usual_cost))
     each = 1.0 if stakes.failure_nano is not None else 1 / p
     there, cold = count * price(costs - written, p, stakes), np.minimum(count, 1.0) * written
-    least = np.partition(elsewhere := np.nan_to_num(there + cold * each, nan=np.inf), 1)
+    elsewhere = np.where(p >= (stakes.min_pass_rate or 0.0), np.nan_to_num(there + cold * each, nan=np.inf), np.inf)
+    least = np.partition(elsewhere, 1)
     others = np.where(elsewhere > least[..., :1], least[..., :1], least[..., 1:2])
     saved = np.minimum(np.maximum((others - there) / each, 0.0), cold).min(axis=1).max(axis=0)
     return structs.replace(forecast, weighed_cost=forecast.cost - saved, usual_cost=forecast.usual_cost - saved)

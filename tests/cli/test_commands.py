@@ -70,7 +70,8 @@ def test_the_greeting_says_where_everything_is_and_the_report_what_was_charged(h
     assert (status, "there is no ledger" in output) == (1, True)
     home.start()
     identifier = [home.chat("auto").headers["x-request-id"] for _ in range(3)][-1]
-    assert home.lowpass("explain", identifier) == home.lowpass("report", "request", identifier)
+    pages = [home.lowpass(*words, identifier)[1] for words in (("explain",), ("report", "request"))]
+    assert [page.count(identifier) > 0 for page in pages] == [True, True] == [" ago " in page for page in pages]
     assert home.stop() == 0
     greeting = home.log.read_text()
     places = (home.url, str(home.policy), str(home.ledger), "/dashboard", "curl", "OpenAI(base_url", "no key exists")

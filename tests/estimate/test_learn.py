@@ -392,6 +392,9 @@ def test_a_conversation_leaves_a_warm_target_once_that_pays_over_the_turns_that_
         forecast = for_later(forecast, STAKES)
         given = DecisionInput(targets=places, forecast=forecast, classification=SEEN, stakes=STAKES, draw=0.5)
         assert expected_loss(given, np.zeros(2, np.intp), 0.0).best == chosen, (prefix, usual_p)
+    floor = structs.replace(STAKES, min_pass_rate=0.505)  # what may not be asked is no way to save
+    forecast = structs.replace(forecast, p=np.array([0.5, 0.51]), usual_p=np.array([0.5, 0.51]))
+    assert for_later(forecast, floor).weighed_cost[1] < for_later(forecast, STAKES).weighed_cost[1]
 
 
 @given(st.floats(0, 1e6), st.integers(1, 400_000))
