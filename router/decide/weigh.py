@@ -207,19 +207,28 @@ def price(cost: Vector, p: Vector, stakes: Objective) -> Vector:
 
 def for_later(forecast: Forecast, stakes: Objective) -> Forecast:
     """With the costs that targets are compared by: later requests pay for a prompt to be written to a cache what they
-    save by it, if they are usual and if they are like this one: by how much the cheapest other target costs more."""
+    save by it, if they are usual and if they are like this one."""
     if forecast.later is None or len(forecast.p) < 2:
         return forecast
-    count, written = np.array(forecast.later[0])[:, None, None], forecast.later[1][:, None]
-    # [2, 2, T]: of turns and of the template's requests; such as this one and usual ones.
-    p, costs = np.maximum((forecast.p, forecast.usual_p), _LEAST_P), np.array((forecast.cost, forecast.usual_cost))
-    each = 1.0 if stakes.failure_nano is not None else 1 / p
-    there, cold = count * price(costs - written, p, stakes), np.minimum(count, 1.0) * written
-    elsewhere = np.where(p >= (stakes.min_pass_rate or 0.0), np.nan_to_num(there + cold * each, nan=np.inf), np.inf)
-    least = np.partition(elsewhere, 1)
-    others = np.where(elsewhere > least[..., :1], least[..., :1], least[..., 1:2])
-    saved = np.minimum(np.maximum((others - there) / each, 0.0), cold).min(axis=1).max(axis=0)
+    such, usual = (forecast.p, forecast.cost), (forecast.usual_p, forecast.usual_cost)
+    of_turns, of_template = (
+        np.minimum(_saved_later(count, written, *such, stakes), _saved_later(count, written, *usual, stakes))
+        for count, written in zip(*forecast.later, strict=True)
+    )
+    saved = np.maximum(of_turns, of_template)
     return structs.replace(forecast, weighed_cost=forecast.cost - saved, usual_cost=forecast.usual_cost - saved)
+
+
+def _saved_later(count: float, written: Vector, p: Vector, cost: Vector, stakes: Objective) -> Vector:
+    """nano-USD that so many requests save by what each target has `written`: by how much the cheapest other target that
+    may be asked costs more, which would have to write the prompt first; no more than was written."""
+    p = np.maximum(p, _LEAST_P)
+    each = 1.0 if stakes.failure_nano is not None else 1 / p
+    there, cold = count * price(cost - written, p, stakes), min(count, 1.0) * written
+    elsewhere = np.where(p >= (stakes.min_pass_rate or 0.0), np.nan_to_num(there + cold * each, nan=np.inf), np.inf)
+    least, second = np.partition(elsewhere, 1)[:2]
+    others = np.where(elsewhere > least, least, second)
+    return np.asarray(np.minimum(np.maximum((others - there) / each, 0.0), cold))
 
 
 def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:

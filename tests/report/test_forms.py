@@ -31,16 +31,12 @@ Amounts = list[list[Decimal | None]]
 """A row: its amounts, column by column; None where there is none."""
 
 
-def of_json(report: Report) -> Amounts:
-    return _amounts(report, json.loads(as_json(report), parse_float=Decimal)["rows"])
-
-
 def of_csv(report: Report) -> Amounts:
     rows = csv.DictReader(StringIO(as_csv(report).decode(), newline=""))
     return _amounts(report, ({name: cell or None for name, cell in row.items()} for row in rows))
 
 
-FORMS = (of_json, of_csv)
+FORMS = (lambda report: _amounts(report, json.loads(as_json(report), parse_float=Decimal)["rows"]), of_csv)
 
 
 def _amounts(report: Report, rows: Iterable[Mapping[str, object]]) -> Amounts:

@@ -84,9 +84,6 @@ class World:
         known, weights = range(0x4E00, 0x55D0), _vocabulary()[1][:2_000]
         return "".join(map(chr, self.random.choices(known, cum_weights=weights, k=characters))) + "。"
 
-    def hanzi_small_talk(self) -> str:
-        return "，".join(self.random.sample(PHRASES["chinese"], 3)) + "。"
-
     def text(self, template: str, number: int) -> str:
         """Of the table: what its fields stand for in the request of this number."""
 
@@ -102,7 +99,7 @@ class World:
                 "prose": lambda: self.prose(int(low), int(high or 0)),
                 "small_talk": lambda: self.small_talk(0 if value else 0.02),
                 "hanzi": lambda: self.hanzi(length or 0),
-                "hanzi_small_talk": self.hanzi_small_talk,
+                "hanzi_small_talk": lambda: "，".join(self.random.sample(PHRASES["chinese"], 3)) + "。",
                 "int": lambda: str(random.randint(int(low), int(high))),
                 "float": lambda: f"{random.uniform(float(low), float(high)):.2f}",
                 "pick": lambda: random.choice(options),
