@@ -26,9 +26,10 @@ from router.types.target import Capability
 _PATTERNS = patterns("classify/data/asked.yaml")
 _AMOUNTS = table("classify/data/amounts.yaml")
 _figures = SimpleNamespace(**_PATTERNS["figures"], **_AMOUNTS["figures"])
-_UNSEEN = re.compile("[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]+|[\u0300-\u036f]{3,}")
+_MARK = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+_UNSEEN = re.compile(f"[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]+|{_MARK}{{3,}}")
 """What is not seen between letters, and more marks than a letter is written with."""
-_STACKED = re.compile("[\u0300-\u036f]+")
+_STACKED = re.compile(f"{_MARK}+")
 """Marks that no letter is written with, but some are piled on."""
 _STYLED = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff]+")
 """Letters and digits in full width, or as of formulas."""
