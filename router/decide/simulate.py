@@ -178,11 +178,11 @@ def _check(
 ) -> None:
     """A wrong answer of the first is always seen, and takes its time and money."""
     at, first, second, _ = pairs
-    one, two = p[first][:, None], p[second][:, None]
+    p_first, p_second = p[first][:, None], p[second][:, None]
     both = rest.allows(cost[at] + drawn.cost[second], time[at] + drawn.time[second])
-    right[at] += (two - both_pass(one, two)) * both
-    cost[at] += (1 - one) * drawn.cost[second]
-    time[at] += (1 - one) * drawn.time[second]
+    right[at] += (p_second - both_pass(p_first, p_second)) * both
+    cost[at] += (1 - p_first) * drawn.cost[second]
+    time[at] += (1 - p_first) * drawn.time[second]
 
 
 def _hedge(

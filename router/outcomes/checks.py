@@ -168,7 +168,7 @@ class VerifierMistake(Struct, frozen=True):
     """`at`: keys and indexes from the route down to the value."""
 
     at: tuple[str | int, ...]
-    what: str
+    problem: str
     remedy: str
 
 

@@ -123,8 +123,8 @@ def view(params: QueryParams) -> Parameters:
 def query(question: Parameters, **changed: str) -> str:
     """Of a URL, with the `?`, where there is anything to say."""
     fields = structs.asdict(question) | changed
-    told = {name: value for name, value in fields.items() if value and (name, value) != ("since", USUAL)}
-    return f"?{urlencode(told, doseq=True)}" if told else ""
+    shown = {name: value for name, value in fields.items() if value and (name, value) != ("since", USUAL)}
+    return f"?{urlencode(shown, doseq=True)}" if shown else ""
 
 
 _TEMPLATES.globals |= {
