@@ -9,7 +9,7 @@ from msgspec import structs
 
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
 from router.budget.loops import Tripped
-from router.choose import CompiledPolicy, chance, check, choose, index, limited
+from router.choose import CompiledPolicy, check, choose, index, limited
 from router.classify.difficulty import read_too, with_reading
 from router.config.policy import Config
 from router.decide.eligibility import Gate
@@ -173,9 +173,9 @@ class Pipeline:
         """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""
         if route in self._capped:
             screened = structs.replace(screened, classification=with_reading(screened.classification, request))
-        draw, session = chance(request.id), request.limits.session
+        session = request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
-        known = (rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
+        known = (rules, request, caller, screened, self.health, self._forecaster, route, progress)
         decision, gate = choose(*known, self._fleet.queue, counts, *((paid.left, paid.internal) if paid else ()))
         near: Sequence[str] = ()
         for step in decision.plan.steps:
