@@ -31,7 +31,6 @@ from router.types.account import (
     ANY_AMOUNT,
     LEASE_MS,
     NOTHING,
-    UNBOUND,
     Account,
     Amount,
     BudgetBound,
@@ -114,7 +113,7 @@ class Settlement:
     ) -> None:
         self.id, self.internal, self.observed = request.id, internal, observed
         self._accounting, self._request, self._caller = accounting, request, caller
-        self._started, self._open, self._bound = clock_ms(), True, UNBOUND
+        self._started, self._open = clock_ms(), True
         self._presence = presence or ClientPresence()
         self._presence.lost_since = accounting.lease.lost_since
         self.budget = BudgetHold(accounting.store, accounting.learned, accounting.room, request, self._presence)
@@ -137,9 +136,7 @@ class Settlement:
         Raises `ClientError` while nothing can be held, or written down.
         """
         accounting, budget, steps = self._accounting, self.budget, decision.plan.steps
-        if bound is not UNBOUND:
-            self._bound = bound
-            budget.bind(bound)
+        budget.bound = bound
         ask = budget.ask(steps, exactly=self._tries < MOST_TRIES)
         held = budget.reservation.granted if budget.reservation.holds else Amount() if bound.accounts else ask.whole
         self._birth(decision, held, at_ms)
@@ -243,7 +240,7 @@ class Settlement:
         if budget.reservation.holds:
             accounting.store.settle(budget.reservation, charges)
             accounting.room.settled.set()
-            for account in self._bound.accounts:
+            for account in budget.bound.accounts:
                 if account.budget in accounting.alerts.watched:
                     accounting.alerts.touch(account)
         outcome = RequestOutcome(

@@ -11,11 +11,10 @@ import pytest
 from msgspec import Struct, structs
 
 from router import app, pipeline
-from router.accounting import Settlement
 from router.choose import CompiledPolicy
 from router.decide.eligibility import Gate
 from router.dispatch import dispatch, tactics
-from router.dispatch.dispatch import DispatchJob
+from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.meter import AnswerCollector
 from router.dispatch.side_calls import Verifiers
 from router.dispatch.stream import OpenStream, WholeAnswer
@@ -115,9 +114,10 @@ class Planned(Pipeline):
         plan = structs.replace(decision.plan, tactic=self.case.tactic, weigh=lambda: weighed)
         return structs.replace(decision, plan=plan), gate, near
 
-    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:
-        self.upstream.attempts = settlement.budget.attempts
-        return await super()._dispatch(structs.replace(job, verify=self.case.verify), settlement)
+
+async def watched(dispatcher: Dispatcher, job: DispatchJob) -> WholeAnswer | OpenStream:
+    Planned.upstream.attempts = job.budget.attempts
+    return await tactics.run_plan(dispatcher, structs.replace(job, verify=Planned.case.verify))
 
 
 def policy(case: Case, url: str) -> dict[str, Any]:
@@ -139,6 +139,7 @@ def run(home: Path, case: Case) -> Given:
     headers = {} if case.deadline_ms is None else {"x-lowpass-deadline-ms": f"{case.deadline_ms}"}
     with pytest.MonkeyPatch.context() as patch, Scripted(case.scripts) as upstream:
         patch.setattr(app, "Pipeline", Planned)
+        patch.setattr(pipeline, "run_plan", watched)
         patch.setattr(Verifiers, "of", lambda *_: case.verify)
         Planned.case, Planned.upstream = case, upstream
         with serving(home, policy(case, upstream.url)) as gateway:

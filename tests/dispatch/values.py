@@ -60,7 +60,7 @@ def budget(asked: Request, *, bound: BudgetBound | None = None, store: BudgetSto
     """Where nothing binds, no store is asked."""
     pays = BudgetHold(cast(BudgetStore, store), TargetStats(), BudgetRoom(), asked)
     if bound is not None:
-        pays.bind(bound)
+        pays.bound = bound
     return pays
 
 
