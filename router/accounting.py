@@ -260,7 +260,7 @@ class Settlement:
         accounting.used_keys.add(self._caller.id)
         odd_answers(accounting.journal, attempts, now, SUSPENSION_S)
         if self.context is not None:
-            accounting.recorder.settled(self.context, attempts, now)
+            accounting.recorder.settled(self.context, attempts)
         if (decision := self._decision) is not None:
             unread, telemetry = accounting.recorder.unread, accounting.telemetry
             short = len(self._request.raw) <= LONGEST_UNREAD and len(unread) < MOST_UNREAD

@@ -262,7 +262,8 @@ def plan(
         dropped += tuple([Dropped(row.id, *_UNPAID) for row, made in zip(eligible, fits, strict=True) if made is None])
         eligible = tuple([row for row, made in zip(eligible, fits, strict=True) if made is not None])
         fits = [made for made in fits if made is not None]
-    steps = strategy.order(_candidates(eligible, gate, estimate(eligible, fits=fits)), draw)
+    steps = _candidates(eligible, gate, estimate(eligible, fits=fits))
+    steps = strategy.order(steps, draw) if len(steps) > 1 else steps
     if not gate.queues:
         return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
     after = overflow(steps, gate.queues, gate.deadline_ms, takes)

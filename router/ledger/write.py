@@ -13,6 +13,7 @@ from router.types.decision import Decision
 from router.types.price import SERVED, usd_text
 from router.types.request import Caller, Request
 from router.types.tables import patterns, table
+from router.types.target import SNAPSHOT
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["write"]
 
@@ -269,7 +270,7 @@ def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest
             reasons[IMPOSSIBLE_USAGE] = attempt.usage.violations[0]
         model, served, version = target.model, attempt.model_served or "", attempt.cost.price_version
         price = target.price(served) if version.startswith(SERVED) else None
-        if served != model.name and not target.knows(served):
+        if SNAPSHOT.sub("", served) not in ("", model.name) and not target.knows(served):
             priced = version.partition(",")[0].removeprefix(SERVED) if price is not None else model.name
             reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served}, of unknown price: charged as {priced}"
         elif price is not None and not price.equals(model.price):
