@@ -23,7 +23,7 @@ from router.estimate.learn import TargetStats
 from router.ledger.adjust import make_equal, unequal
 from router.ledger.ledger import Ledger
 from router.ledger.query import booked_elsewhere
-from router.ledger.write import RequestOutcome, exhausted, insert_held, lose, odd_answers, reroute, settle
+from router.ledger.write import exhausted, insert_held, lose, odd_answers, reroute, settle
 from router.observe.metrics import Telemetry
 from router.observe.observer import ObservedRequest
 from router.recorder import LONGEST_UNREAD, MOST_UNREAD, OutcomeRecorder, ServedContext
@@ -243,19 +243,21 @@ class Settlement:
             for account in budget.bound.accounts:
                 if account.budget in accounting.alerts.watched:
                     accounting.alerts.touch(account)
-        outcome = RequestOutcome(
+        overhead_us = round((took - waited_ms(budget.waits, ended)) * 1000)
+        settle(
+            accounting.journal,
+            self.id,
             status=status,
             error=error,
-            attempts=tuple(attempts),
+            attempts=attempts,
             cost=cost,
             thinking=sum(map(thought, attempts)),
             overrun=overrun,
             lowered=self.lowered,
             total_ms=int(took),
             first_ms=attempts[-1].first_ms if attempts else None,
-            overhead_us=round((took - waited_ms(budget.waits, ended)) * 1000),
+            overhead_us=overhead_us,
         )
-        settle(accounting.journal, self.id, outcome)
         accounting.open.pop(self.id, None)
         accounting.used_keys.add(self._caller.id)
         odd_answers(accounting.journal, attempts, now, SUSPENSION_S)
@@ -268,7 +270,7 @@ class Settlement:
                 unread.append((self._request, decision, attempts))
             for queue in decision.plan.queued:
                 telemetry.spilled[queue.target,] += queue.spilled
-            telemetry.settled.append((decision.plan.route, status, outcome.attempts, outcome.overhead_us or 0, held))
+            telemetry.settled.append((decision.plan.route, status, attempts, overhead_us, held))
         if overrun:
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")
