@@ -89,7 +89,7 @@ def _chat(came: Arrival, body: Body, data: bytes, stated: Limits = NO_LIMITS) ->
 
 def _responses(came: Arrival, body: Body, data: bytes) -> Request:
     try:
-        chat = to_chat(body)
+        chat = to_chat(body, data)
     except ClientError as error:
         return _native(came, body, data, error)
     return structs.replace(_chat(came, chat, msgspec.json.encode(chat)), body=body, chat=chat)

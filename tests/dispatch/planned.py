@@ -107,10 +107,8 @@ class Planned(Pipeline):
     def _choose(self, rules: CompiledPolicy, request: Request, *known: Any) -> tuple[Decision, Gate, Sequence[str]]:
         decision, gate, near = super()._choose(rules, request, *known)
         # Of what is weighed only the time is looked at.
-        times: dict[str, Any] = {"first_ms": 1, "value_nano": 1, "why": ""}
-        weighed = tuple(
-            Weighed(name, 0.5, 0.1, 1, 1, 1, total_ms=ms, **times) for name, ms in self.case.takes_ms.items()
-        )
+        rows, times = self.case.takes_ms.items(), (0.5, 0.1, 1, 1, 1, 1)
+        weighed = tuple(Weighed(name, *times, total_ms=ms, value_nano=1, why="") for name, ms in rows)
         plan = structs.replace(decision.plan, tactic=self.case.tactic, weigh=lambda: weighed)
         return structs.replace(decision, plan=plan), gate, near
 
