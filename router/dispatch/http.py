@@ -56,6 +56,11 @@ class Exchange:
     def __init__(self, connection: "UpstreamConnection", request: bytes, timeouts: Timeouts) -> None:
         """Sends `request`, on a connection that is there."""
         assert connection.transport is not None  # noqa: S101 - the pool hands out connected ones only
+        self._pieces = list[bytes]()
+        self.on_body = self._pieces.append
+        """Of a body, out of what is being fed …"""
+        self._own: int | None = None
+        """… and how many belong to this response, once it has ended."""
         self._connection: UpstreamConnection | None = connection
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._loop = connection.pool.loop
@@ -174,6 +179,8 @@ class Exchange:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             sound = False
+        if self._pieces:
+            self._take()
         if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body:
             self.fail(_HEAD_TOO_LARGE)
         elif self._ended:
@@ -224,9 +231,9 @@ class Exchange:
         else:
             self.status, self.headers_done = status, True
 
-    def on_body(self, data: bytes) -> None:
-        if self._ended:
-            return
+    def _take(self) -> None:
+        data = b"".join(self._pieces[: self._own])
+        self._pieces.clear()
         self._chunks.append(data)
         self.buffered += len(data)
         self._body += len(data)
@@ -239,7 +246,7 @@ class Exchange:
 
     def on_message_complete(self) -> None:
         if self.headers_done and not self._ended and self._parser is not None:
-            self._ended = True
+            self._ended, self._own = True, len(self._pieces)
             self._keep_alive = self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"
 
     def _end(self, *, reusable: bool) -> None:
