@@ -148,10 +148,7 @@ class Settlement:
             if not (bound.accounts or bound.caps):
                 return None
             refused = await budget.open(ask, steps, patience, at_ms)
-        except asyncio.CancelledError:
-            self.close(CLIENT_CLOSED, CLIENT_GONE)
-            raise
-        except (LedgerUnavailable, StoreUnavailable) as error:
+        except StoreUnavailable as error:
             refusal = ledger_down() if isinstance(error, LedgerUnavailable) else store_down()
             self.close(refusal.status, refusal.code)
             raise refusal from None

@@ -58,8 +58,7 @@ def decided(path: Path, content: object, model: str = "auto", header: tuple[str,
     request = parse(Endpoint.CHAT, "r", body, [(header[0].encode(), header[1].encode())] if header[1] else [])
     forecaster = Forecaster(targets, TargetStats(), PassRateModel(targets))
     let_pass(noon := 43_200 - time.time() % 86_400)  # prices go by the hour
-    known = OPEN, rules.screen.alone(request, OPEN), Health(time.monotonic), forecaster, 0.5
-    decision, _ = choose(rules, request, *known)
+    decision, _ = choose(rules, request, OPEN, rules.screen.alone(request, OPEN), Health(time.monotonic), forecaster)
     let_pass(-noon)
     return decision
 
