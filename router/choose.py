@@ -144,7 +144,8 @@ def choose(
     now, for_some = now_ms() if at_ms is None else at_ms, route.name in rules.specialised
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
     special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
-    resting, degraded = health.unwell(*map(_ID, targets), alone=len(targets) == 1)
+    names = tuple(map(_ID, targets))
+    resting, degraded = health.unwell(*names, alone=len(names) == 1)
     asks = asks if route.name in rules.queueing else None
     queues = _queues(targets, degraded, asks, learned) if degraded or asks else {}
     long = live and request.prompt_bytes > LEAST and (rough := request.rough_tokens) >= LEAST
@@ -154,9 +155,7 @@ def choose(
     demands, accounts, caps, thinking = guard.demands(seen.classes), rules.accounts, _UNCAPPED, None
     stakes, name = first_stated(own, demands.stakes, route.stakes), internal or route.name
     if own is not NO_STAKES or stakes.max_nano is not None or demands.thinking_cap is not None or accounts.capping:
-        caps, thinking = accounts.caps(
-            request, caller, name, tuple(map(_ID, targets)), stakes.max_nano, demands.thinking_cap
-        )
+        caps, thinking = accounts.caps(request, caller, name, names, stakes.max_nano, demands.thinking_cap)
     by = (guard.of(request.body) if guard.tools else guard, screened.redacted, now, resting)
     within = partial(fits_thinking, learned=learned)
     gate = Gate(request, caller, seen, *by, within, special, queues, stakes.deadline_ms, counts)
