@@ -78,14 +78,6 @@ def streamed(payload: bytes) -> Failure:
     return failure(next((status for status in statuses if status), 500), {}, payload)
 
 
-def is_text(data: bytes) -> bool:
-    """Whether it is UTF-8: what is not looked at in JSON is not checked by its decoder."""
-    try:
-        return data.isascii() or bool(data.decode())
-    except UnicodeDecodeError:
-        return False
-
-
 def malformed(message: str) -> Failure:
     """The upstream broke its wire's promise; `message` is a sentence of ours."""
     return Failure(ErrorKind.BAD_RESPONSE, message)

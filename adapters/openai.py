@@ -13,7 +13,7 @@ from msgspec import Raw, Struct, structs
 
 from adapters import emulation
 from adapters.chat import WIRES, left_out
-from adapters.failure import NO_JSON, UNREADABLE, failure, is_text, malformed, streamed
+from adapters.failure import NO_JSON, UNREADABLE, failure, malformed, streamed
 from adapters.openai_stream import (
     BLANK,
     ID_PREFIXES,
@@ -24,7 +24,6 @@ from adapters.openai_stream import (
     ContentPart,
     estimate_thoughts,
     parse,
-    tidy,
     to_raw,
 )
 from adapters.stream import EventStream, frame
@@ -102,7 +101,6 @@ class OpenAICompatible:
         if call.target.prompt is not None and call.endpoint is Endpoint.CHAT:
             return emulation.as_chat(self.decode(emulation.as_completion(call), body))
         fields, answer = parse(body)
-        tidy(fields, answer)
         _identify(call, fields)
         report = answer.report
         usage = None if report is None else canonical(report)
@@ -116,8 +114,9 @@ class OpenAICompatible:
             part = choice.message if chat else choice
             if part is None or (not chat and choice.text is None):
                 raise UpstreamFailure(malformed(NO_CHOICES))
-            has_answer = has_answer or part.answers
-            texts.append(part.written)
+            written, answers = part.output
+            has_answer = has_answer or answers
+            texts.append(written)
         if not answer.choices:
             raise UpstreamFailure(malformed(NO_CHOICES))
         first = answer.choices[0].message
@@ -357,12 +356,10 @@ def respond(call: Call, body: bytes) -> TargetReply:
 
 def _parse_response(raw: Raw | bytes) -> tuple[dict[str, Raw], _ResponsesBody]:
     try:
-        parsed = _FIELDS.decode(raw), _RESPONSE.decode(raw)
+        bytes(raw).decode()
+        return _FIELDS.decode(raw), _RESPONSE.decode(raw)
     except UNREADABLE:
         raise UpstreamFailure(NO_JSON) from None
-    if not is_text(bytes(raw)):
-        raise UpstreamFailure(NO_JSON)
-    return parsed
 
 
 def _usage(fields: dict[str, Raw], response: _ResponsesBody) -> Usage | None:
@@ -397,12 +394,11 @@ class ResponsesDecoder(EventStream):
             self.complete = True
             return b""
         try:
-            event = _EVENT.decode(payload)
+            event, named = _EVENT.decode(payload), name.decode()
+            payload.decode()
         except UNREADABLE:
             raise UpstreamFailure(NO_JSON) from None
-        if not (is_text(payload) and is_text(name)):
-            raise UpstreamFailure(NO_JSON)
-        kind = event.type or name.decode("ascii", "replace")
+        kind = event.type or named
         if kind in ("error", "response.failed"):
             raise UpstreamFailure(streamed(event.response if kind == "response.failed" else payload))
         if isinstance(event.delta, str):

@@ -82,17 +82,12 @@ class _StreamMessage(Struct):
         return shown or ("".join(part.thought for part in self.content) if isinstance(self.content, list) else "")
 
     @property
-    def answers(self) -> bool:
-        """Something for the client, not only thoughts."""
+    def output(self) -> tuple[str, bool]:
+        """Texts, calls and thoughts; and whether something of it is for the client, not only thoughts."""
+        plain = self.content is None or isinstance(self.content, str)
         text = self.content if isinstance(self.content, str) else self.text
         others = self.tool_calls or self.function_call or self.refusal or self.audio
-        return bool(others or (text and not text.isspace()))
-
-    @property
-    def written(self) -> str:
-        """Texts, calls and thoughts."""
-        plain = self.content is None or isinstance(self.content, str)
-        texts = [self.content if isinstance(self.content, str) else self.text, self.refusal or ""]
+        texts = [text, self.refusal or ""]
         functions = [call.function for call in self.tool_calls] if self.tool_calls else []
         for function in (*functions, self.function_call):
             if function is not None:
@@ -102,7 +97,7 @@ class _StreamMessage(Struct):
         if traces:  # the same thoughts once more, where both are there
             values = (row.get(name) for row in traces for name in ("text", "summary", "thinking"))
             shown = max(shown, "".join(value for value in values if isinstance(value, str)), key=len)
-        return "".join((*texts, shown))
+        return "".join((*texts, shown)), bool(others or (text and not text.isspace()))
 
 
 _SILENCE = _StreamMessage()
@@ -141,14 +136,10 @@ class ChatChoice(Struct):
         return self.delta or self.message or _SILENCE
 
     @property
-    def answers(self) -> bool:
-        message = self.delta or self.message
-        return (message is not None and message.answers) or bool(self.text and not self.text.isspace())
-
-    @property
-    def written(self) -> str:
-        message = self.delta or self.message
-        return ("" if message is None else message.written) + (self.text or "")
+    def output(self) -> tuple[str, bool]:
+        message, text = self.delta or self.message, self.text or ""
+        written, answers = ("", False) if message is None else message.output
+        return written + text, answers or bool(text and not text.isspace())
 
 
 class _Groq(Struct):
@@ -183,27 +174,19 @@ ROWS = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
 def parse(payload: bytes) -> tuple[dict[str, Raw], ChatAnswer]:
-    """All fields as bytes, and what must be understood. An error inside a 2xx answer raises `UpstreamFailure` too."""
+    """All fields as bytes, and what must be understood. An error inside a 2xx answer raises `UpstreamFailure` too.
+
+    Without the usage objects; content parts of Mistral's reasoning models are the text and the thoughts that clients
+    expect. Thoughts can't travel back: Mistral refuses a message with `reasoning_content`, as its row in the catalog
+    says.
+    """
     try:
         fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
-        if not payload.isascii():
-            payload.decode()
+        payload.decode()  # of what is not looked at, the decoders don't check that it is UTF-8
     except UNREADABLE:
         raise UpstreamFailure(NO_JSON) from None
     if answer.object in ("error", "Error") or (answer.error is not NULL and bytes(answer.error) not in BLANK):
         raise UpstreamFailure(streamed(payload))
-    return fields, answer
-
-
-_PARTS = msgspec.json.Decoder(list[ContentPart])
-
-
-def tidy(fields: dict[str, Raw], answer: ChatAnswer) -> None:
-    """Takes every usage object out of `fields`, and makes content parts of Mistral's reasoning models the text and the
-    thoughts that clients expect.
-
-    Thoughts can't travel back: Mistral refuses a message with `reasoning_content`, as its row in the catalog says.
-    """
     fields.pop("usage", None)
     if answer.x_groq is not None and answer.x_groq.usage is not NULL:
         fields.pop("x_groq")
@@ -212,7 +195,7 @@ def tidy(fields: dict[str, Raw], answer: ChatAnswer) -> None:
         if choice.usage is not NULL or (message is not None and isinstance(message.content, list)):
             break
     else:
-        return
+        return fields, answer
     choices = ROWS.decode(fields["choices"])
     for members in choices:
         members.pop("usage", None)
@@ -220,6 +203,10 @@ def tidy(fields: dict[str, Raw], answer: ChatAnswer) -> None:
             if bytes(members.get(name, NULL)) not in BLANK:
                 members[name] = _without_parts(members[name])
     fields["choices"] = to_raw(choices)
+    return fields, answer
+
+
+_PARTS = msgspec.json.Decoder(list[ContentPart])
 
 
 def _without_parts(message: Raw) -> Raw:
@@ -259,7 +246,7 @@ def estimate_thoughts(call: Call, usage: Usage, choices: Iterable[ChatChoice]) -
     """`usage` of a whole answer with its thoughts told apart."""
     between, thoughts, written = marked(call), 0, 0
     for choice in choices:
-        written += len(choice.written)
+        written += len(choice.output[0])
         thoughts += len(choice.message_or_delta.thoughts)
         if between:
             text = choice.message_or_delta.text or choice.text or ""
@@ -412,8 +399,7 @@ class ChatDecoder(EventStream):
             return None
         text, stamped = hit
         try:
-            if not event.isascii():
-                event.decode()
+            event.decode()
             written = _TEXT.decode(b'"%b"' % text)
         except UNREADABLE:  # no inside of a JSON string, or half an emoji
             return None
@@ -464,7 +450,7 @@ class ChatDecoder(EventStream):
             raise UpstreamFailure(malformed("The provider's stream has more choices than were asked for."))
         if self._marked and not self.output_chars:
             self._thinks = opens(choice.message_or_delta.text)
-        written = choice.written
+        written, answers = choice.output
         self.output_chars += len(written.encode())
         self.text.write(written)
         if self._local:
@@ -472,7 +458,7 @@ class ChatDecoder(EventStream):
             self._thought += len(choice.message_or_delta.thoughts)
             if self._marked and CLOSE in choice.message_or_delta.text:
                 self._close()
-        self.has_answer = self.has_answer or choice.answers
+        self.has_answer = self.has_answer or answers
         if choice.finish_reason:
             self._ended.add(choice.index)
             self.finished = self.finished or len(self._ended) >= self._call.n
@@ -499,8 +485,6 @@ class ChatDecoder(EventStream):
             elif name != "object":
                 self._identity[name] = fields[name]
         fields["model"] = self._model
-        reports = "usage" in fields or report is not None
-        tidy(fields, answer)
-        if reports and self._call.stream_usage:
+        if (answer.usage is not NULL or report is not None) and self._call.stream_usage:
             fields["usage"] = NULL
         return fields

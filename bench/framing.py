@@ -8,13 +8,14 @@ import random
 import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import h11
 from msgspec import Struct, structs
 
 from bench.strange import cut
-from router.dispatch.http import LARGEST_HEAD, UpstreamConnection
+from router.dispatch.http import LARGEST_HEAD, Exchange, HttpTransport, Origin, UpstreamConnection
 from router.errors import UpstreamFailure
 from router.types.target import Timeouts
 
@@ -224,12 +225,10 @@ def _difference(us: Answer | None, them: Answer | None) -> str:
 
 async def ours(answer: Response) -> Answer | None:
     """None: no whole answer, so a refusal, now or when time is over."""
-    loop, released = asyncio.get_running_loop(), list[UpstreamConnection]()
+    pool, place = HttpTransport(), Origin("x", 80, tls=False, authority="x", prefix="")
     near, far = socket.socketpair()
-    _, connection = await loop.create_connection(
-        lambda: UpstreamConnection(loop, lambda ended, _: released.append(ended), lambda: None), sock=near
-    )
-    exchange = connection.start(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"", Timeouts())
+    _, connection = await pool.loop.create_connection(partial(UpstreamConnection, pool, place), sock=near)
+    exchange = Exchange(connection, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", Timeouts())
 
     async def whole() -> bytes:
         while not exchange.headers_done:
@@ -245,11 +244,12 @@ async def ours(answer: Response) -> Answer | None:
     if answer.closes:
         far.close()
         await _turns()
-    reusable = bool(released) and connection.usable
+    reusable = connection in pool.idle.get(place, ()) and connection.usable
     if not reading.done():
         exchange.close()
         reading.cancel()
     connection.abort()
+    pool.close()
     far.close()
     (body,) = await asyncio.gather(reading, return_exceptions=True)
     await _turns()

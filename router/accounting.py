@@ -23,7 +23,7 @@ from router.estimate.learn import TargetStats
 from router.ledger.adjust import make_equal, unequal
 from router.ledger.ledger import Ledger
 from router.ledger.query import booked_elsewhere
-from router.ledger.write import RequestOutcome, exhausted, insert_held, lose, odd_answers, reroute, settle
+from router.ledger.write import exhausted, insert_held, lose, odd_answers, reroute, settle
 from router.observe.metrics import Telemetry
 from router.observe.observer import ObservedRequest
 from router.recorder import LONGEST_UNREAD, MOST_UNREAD, OutcomeRecorder, ServedContext
@@ -31,7 +31,6 @@ from router.types.account import (
     ANY_AMOUNT,
     LEASE_MS,
     NOTHING,
-    UNBOUND,
     Account,
     Amount,
     BudgetBound,
@@ -114,7 +113,7 @@ class Settlement:
     ) -> None:
         self.id, self.internal, self.observed = request.id, internal, observed
         self._accounting, self._request, self._caller = accounting, request, caller
-        self._started, self._open, self._bound = clock_ms(), True, UNBOUND
+        self._started, self._open = clock_ms(), True
         self._presence = presence or ClientPresence()
         self._presence.lost_since = accounting.lease.lost_since
         self.budget = BudgetHold(accounting.store, accounting.learned, accounting.room, request, self._presence)
@@ -137,9 +136,7 @@ class Settlement:
         Raises `ClientError` while nothing can be held, or written down.
         """
         accounting, budget, steps = self._accounting, self.budget, decision.plan.steps
-        if bound is not UNBOUND:
-            self._bound = bound
-            budget.bind(bound)
+        budget.bound = bound
         ask = budget.ask(steps, exactly=self._tries < MOST_TRIES)
         held = budget.reservation.granted if budget.reservation.holds else Amount() if bound.accounts else ask.whole
         self._birth(decision, held, at_ms)
@@ -151,10 +148,7 @@ class Settlement:
             if not (bound.accounts or bound.caps):
                 return None
             refused = await budget.open(ask, steps, patience, at_ms)
-        except asyncio.CancelledError:
-            self.close(CLIENT_CLOSED, CLIENT_GONE)
-            raise
-        except (LedgerUnavailable, StoreUnavailable) as error:
+        except StoreUnavailable as error:
             refusal = ledger_down() if isinstance(error, LedgerUnavailable) else store_down()
             self.close(refusal.status, refusal.code)
             raise refusal from None
@@ -243,27 +237,29 @@ class Settlement:
         if budget.reservation.holds:
             accounting.store.settle(budget.reservation, charges)
             accounting.room.settled.set()
-            for account in self._bound.accounts:
+            for account in budget.bound.accounts:
                 if account.budget in accounting.alerts.watched:
                     accounting.alerts.touch(account)
-        outcome = RequestOutcome(
+        overhead_us = round((took - waited_ms(budget.waits, ended)) * 1000)
+        settle(
+            accounting.journal,
+            self.id,
             status=status,
             error=error,
-            attempts=tuple(attempts),
+            attempts=attempts,
             cost=cost,
             thinking=sum(map(thought, attempts)),
             overrun=overrun,
             lowered=self.lowered,
             total_ms=int(took),
             first_ms=attempts[-1].first_ms if attempts else None,
-            overhead_us=round((took - waited_ms(budget.waits, ended)) * 1000),
+            overhead_us=overhead_us,
         )
-        settle(accounting.journal, self.id, outcome)
         accounting.open.pop(self.id, None)
         accounting.used_keys.add(self._caller.id)
         odd_answers(accounting.journal, attempts, now, SUSPENSION_S)
         if self.context is not None:
-            accounting.recorder.settled(self.context, attempts, now)
+            accounting.recorder.settled(self.context, attempts)
         if (decision := self._decision) is not None:
             unread, telemetry = accounting.recorder.unread, accounting.telemetry
             short = len(self._request.raw) <= LONGEST_UNREAD and len(unread) < MOST_UNREAD
@@ -271,7 +267,7 @@ class Settlement:
                 unread.append((self._request, decision, attempts))
             for queue in decision.plan.queued:
                 telemetry.spilled[queue.target,] += queue.spilled
-            telemetry.settled.append((decision.plan.route, status, outcome.attempts, outcome.overhead_us or 0, held))
+            telemetry.settled.append((decision.plan.route, status, attempts, overhead_us, held))
         if overrun:
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")

@@ -1,6 +1,6 @@
 """Steps 3 to 5: policy, request, health of the targets → a decision. `explain` and `replay` call them too."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from functools import partial
 from math import isfinite
@@ -47,7 +47,7 @@ from router.types.decision import (
     first_stated,
 )
 from router.types.request import NO_LIMITS, UNKNOWN, Caller, Request, instructions, template
-from router.types.target import Queue, QueueReader, Queues, Secret, Target
+from router.types.target import Queue, QueueReader, Secret, Target
 
 _CHANCES = 1 << 62
 _ID = attrgetter("id")
@@ -73,6 +73,8 @@ class CompiledPolicy(Struct, frozen=True):
     """By the `model` that a client sends: routes, and every target by its own id as a route that pins it."""
     specialised: frozenset[str]
     """Routes with a target that is for some tasks or languages only."""
+    queueing: frozenset[str]
+    """Routes with a target behind an engine."""
     reading: frozenset[str]
     """Routes that go by what a request's text foretells; for the others it is read after the answer."""
     regions: frozenset[str]
@@ -90,20 +92,17 @@ def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = Non
     }
     screen, accounts = Screen(config.sensitivity, secret, config.targets), BudgetAccounts(config.budgets)
     specialised = {name for name, (_, targets) in routes.items() if any(row.tasks or row.languages for row in targets)}
+    queueing = {name for name, (_, targets) in routes.items() if any(row.engine is not None for row in targets)}
     regions = frozenset(target.region for target in config.targets.values())
     budgets = frozenset(budget.id for budget in config.budgets)
     # By its strategy, by whom its answers teach, or by how long a request would keep an engine busy.
     reading = specialised | {
         name
         for name, (route, targets) in routes.items()
-        if route.strategy.reads
-        or route.verifiers
-        or route.judge is not None
-        or (len(targets) > 1 and any(target.engine is not None for target in targets))
+        if route.strategy.reads or route.verifiers or route.judge is not None or (len(targets) > 1 and name in queueing)
     }
-    rules = CompiledPolicy(
-        config, screen, accounts, routes, frozenset(specialised), frozenset(reading), regions, budgets
-    )
+    named = frozenset(specialised), frozenset(queueing), frozenset(reading)
+    rules = CompiledPolicy(config, screen, accounts, routes, *named, regions, budgets)
     return limited(rules, limits) if limits else rules
 
 
@@ -124,7 +123,6 @@ def choose(
     screened: Screened,
     health: RecentHealth,
     forecaster: Forecaster,
-    draw: float,
     model: str = "",
     progress: SessionState = NEW,
     asks: QueueReader | None = None,
@@ -146,7 +144,10 @@ def choose(
     now, for_some = now_ms() if at_ms is None else at_ms, route.name in rules.specialised
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
     special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
-    resting, queues = _state(targets, health, asks, learned)
+    names = tuple(map(_ID, targets))
+    resting, degraded = health.unwell(*names, alone=len(names) == 1)
+    asks = asks if route.name in rules.queueing else None
+    queues = _queues(targets, degraded, asks, learned) if degraded or asks else {}
     long = live and request.prompt_bytes > LEAST and (rough := request.rough_tokens) >= LEAST
     prefix = _prefix(request, caller, seen.template) if long else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
@@ -154,9 +155,7 @@ def choose(
     demands, accounts, caps, thinking = guard.demands(seen.classes), rules.accounts, _UNCAPPED, None
     stakes, name = first_stated(own, demands.stakes, route.stakes), internal or route.name
     if own is not NO_STAKES or stakes.max_nano is not None or demands.thinking_cap is not None or accounts.capping:
-        caps, thinking = accounts.caps(
-            request, caller, name, tuple(map(_ID, targets)), stakes.max_nano, demands.thinking_cap
-        )
+        caps, thinking = accounts.caps(request, caller, name, names, stakes.max_nano, demands.thinking_cap)
     by = (guard.of(request.body) if guard.tools else guard, screened.redacted, now, resting)
     within = partial(fits_thinking, learned=learned)
     gate = Gate(request, caller, seen, *by, within, special, queues, stakes.deadline_ms, counts)
@@ -169,7 +168,7 @@ def choose(
         requested=request.model,
         policy=rules.config.in_force.hash,
         classification=seen,
-        plan=_plan(route, name, targets, gate, forecaster, cached, stakes, progress, fixed, draw, *money),
+        plan=_plan(route, name, targets, gate, forecaster, cached, stakes, progress, fixed, *money),
         stakes=stakes,
         shape=shape_of(*profile) if live else RequestProfile(),
         prefix=prefix,
@@ -189,7 +188,6 @@ def _plan(
     stakes: Objective,
     progress: SessionState,
     fixed: bool,
-    draw: float,
     live: bool,
     limit: Amount,
     thinking: int | None,
@@ -197,7 +195,7 @@ def _plan(
     """By the route's strategy. Where it goes by forecasts, only targets that will be asked are estimated. `name`: of
     the route; `limit`, `thinking`: what it may cost and think."""
     request, seen, now, learned = gate.request, gate.classification, gate.now_ms, forecaster.learned
-    task, afford = None if seen.unread else seen.task, None
+    task, afford, draw = None if seen.unread else seen.task, None, chance(request.id) if len(targets) > 1 else 0.0
     steps = partial(estimates, request=request, learned=learned, task=task, reading=seen.reading, at_ms=now)
     steps = partial(steps, holds=live, template=seen.template, cached=cached.reads, counts=gate.counts)
     if limit is not ANY_AMOUNT or thinking is not None:
@@ -263,7 +261,8 @@ def plan(
         dropped += tuple([Dropped(row.id, *_UNPAID) for row, made in zip(eligible, fits, strict=True) if made is None])
         eligible = tuple([row for row, made in zip(eligible, fits, strict=True) if made is not None])
         fits = [made for made in fits if made is not None]
-    steps = strategy.order(_candidates(eligible, gate, estimate(eligible, fits=fits)), draw)
+    steps = _candidates(eligible, gate, estimate(eligible, fits=fits))
+    steps = strategy.order(steps, draw) if len(steps) > 1 else steps
     if not gate.queues:
         return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
     after = overflow(steps, gate.queues, gate.deadline_ms, takes)
@@ -318,12 +317,12 @@ def _candidates(targets: Sequence[Target], gate: Gate, estimates: Sequence[Estim
     return tuple(steps)
 
 
-def _state(
-    targets: Sequence[Target], health: RecentHealth, asks: QueueReader | None, learned: TargetStats
-) -> tuple[Mapping[str, float], Queues]:
-    """Which targets rest, and for how many seconds more; and the queues at their engines."""
-    (resting, degraded), queues = health.unwell(*map(_ID, targets), alone=len(targets) == 1), {}
-    for target in targets if asks is not None or degraded else ():
+def _queues(
+    targets: Sequence[Target], degraded: Set[str], asks: QueueReader | None, learned: TargetStats
+) -> dict[str, Queue]:
+    """At the engines of the targets."""
+    queues = {}
+    for target in targets:
         queue = None
         if asks is not None and target.engine is not None:
             queue = asks(target, partial(usual_ms, learned=learned))
@@ -332,7 +331,7 @@ def _state(
             queue = structs.replace(queue or Queue(), degraded=True)
         if queue is not None:
             queues[target.id] = queue
-    return resting, queues
+    return queues
 
 
 def _prefix(request: Request, caller: Caller, template: str) -> CachePrefix:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
 from router.budget.loops import Tripped
-from router.choose import CompiledPolicy, chance, check, choose, index, limited
+from router.choose import CompiledPolicy, check, choose, index, limited
 from router.classify.difficulty import read_too, with_reading
 from router.config.policy import Config
 from router.decide.eligibility import Gate
@@ -144,7 +144,11 @@ class Pipeline:
             job = DispatchJob(request, plan, gate, settlement.budget, deadline, verify, readable)
             if observed is not None:
                 observed.step("dispatch")
-            served = self._respond(context, job, settlement, await self._dispatch(job, settlement), translation)
+            try:
+                answer = await run_plan(self._dispatcher, job)
+            except (UpstreamFailure, ClientError) as error:
+                raise await self._failed(error, job, settlement) from None
+            served = self._respond(context, job, settlement, answer, translation)
             if served.events is None:
                 with suppress(LedgerUnavailable):  # it is paid for: it is given all the same, and its rows wait
                     await self._accounting.journal.committed()
@@ -169,9 +173,9 @@ class Pipeline:
         """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""
         if route in self._capped:
             screened = structs.replace(screened, classification=with_reading(screened.classification, request))
-        draw, session = chance(request.id), request.limits.session
+        session = request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
-        known = (rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
+        known = (rules, request, caller, screened, self.health, self._forecaster, route, progress)
         decision, gate = choose(*known, self._fleet.queue, counts, *((paid.left, paid.internal) if paid else ()))
         near: Sequence[str] = ()
         for step in decision.plan.steps:
@@ -282,27 +286,23 @@ class Pipeline:
             return budget_exceeded(refused, status)
         return rate_limited(refused, await budget.rates(), now_ms())
 
-    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:
-        try:
-            answer = await run_plan(self._dispatcher, job)
-            if settlement.budget.attempts:
-                self._note_saturation(settlement.budget.attempts, answer.step.target.id)
-            return answer
-        except UpstreamFailure as error:
-            self._note_saturation(settlement.budget.attempts)
-            refusal = upstream_failed(error.failure, settlement.budget.attempts)
-            if error.failure.kind is ErrorKind.BUDGET:  # the client hears of the budget, and of what used it up
-                with suppress(StoreUnavailable):
-                    if (refused := await settlement.budget.shortage(job.plan.steps)) is not None:
-                        attempts = refusal.extra
-                        refusal = budget_exceeded(refused, self.rules.config.budget_status)
-                        refusal.extra |= attempts
-            settlement.close(refusal.status, error.failure.kind)
-            await self._accounting.durable()
-            raise refusal from None
-        except ClientError as error:
-            await settlement.refuse(error)
-            raise
+    async def _failed(
+        self, error: UpstreamFailure | ClientError, job: DispatchJob, settlement: Settlement
+    ) -> ClientError:
+        """No target gave an answer: what the client is told."""
+        if isinstance(error, ClientError):
+            return await settlement.refuse(error)
+        self._note_saturation(settlement.budget.attempts)
+        refusal = upstream_failed(error.failure, settlement.budget.attempts)
+        if error.failure.kind is ErrorKind.BUDGET:  # the client hears of the budget, and of what used it up
+            with suppress(StoreUnavailable):
+                if (refused := await settlement.budget.shortage(job.plan.steps)) is not None:
+                    attempts = refusal.extra
+                    refusal = budget_exceeded(refused, self.rules.config.budget_status)
+                    refusal.extra |= attempts
+        settlement.close(refusal.status, error.failure.kind)
+        await self._accounting.durable()
+        return refusal
 
     def _note_saturation(self, attempts: Sequence[Attempt], served: str = "") -> None:
         """Engines whose queues were full are not asked by the next requests. `served`: the target that answered."""
@@ -319,6 +319,8 @@ class Pipeline:
         translation: Translation | None,
     ) -> Served:
         """A whole answer is settled here, a stream when it ends."""
+        if settlement.budget.attempts:
+            self._note_saturation(settlement.budget.attempts, answer.step.target.id)
         events: AsyncGenerator[bytes] | None = None
         body, usage, cost, recorder = None, b"", None, self._accounting.recorder
         watched = context.route.verifiers or context.route.judge is not None

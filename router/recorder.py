@@ -3,6 +3,7 @@ from that log."""
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,7 +17,7 @@ from router.decide.profile import request_of
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.side_calls import Verifiers
 from router.estimate.learn import TargetStats
-from router.estimate.pass_rate import Drift, PassRateModel
+from router.estimate.pass_rate import SAME_NAME, Drift, PassRateModel
 from router.estimate.tokens import template
 from router.ledger import query
 from router.ledger.engines import prices
@@ -153,6 +154,8 @@ class OutcomeRecorder:
         self._trust = Trust()
         self._judging = Judging(ask, self._trust, partial(telemetry.count, "judgements"))
         self._drift = Drift()
+        self._served = Counter[tuple[str, str]]()
+        """Answers since the last tick, by their targets and the models that these say answered."""
         self._pending: set[asyncio.Task[None]] = set()
         self.unread: list[Unread] = []
         """Their routes did not choose by their texts: what these foretell is worked out at the next tick."""
@@ -176,6 +179,11 @@ class OutcomeRecorder:
     async def tick(self) -> None:
         """Raises what the ledger raises."""
         await self.read_waiting()
+        served, self._served = self._served, Counter()
+        for (target, model), count in served.items():
+            for _ in range(min(count, SAME_NAME)):  # more of them say no more
+                if alarm := self._drift.served(target, "model", model, now_ms()):
+                    self._learning.alarm(alarm, f"{alarm.kind}-{model}")
         for row in await asyncio.to_thread(self._elsewhere.new, LEARNED_AT_ONCE):
             _learn(self._learned, row, self._targets)
         self._learned.rest()
@@ -204,13 +212,12 @@ class OutcomeRecorder:
             with suppress(LedgerUnavailable):
                 await self._journal.committed()
 
-    def settled(self, context: ServedContext, attempts: Sequence[Attempt], at_ms: int) -> None:
+    def settled(self, context: ServedContext, attempts: Sequence[Attempt]) -> None:
         """Writes the verdicts of answers that were looked at before they were given, and notes which model answered."""
         for number, attempt in enumerate(attempts, 1):
             if attempt.verdicts:
                 self._write(context, attempt.verdicts, number, attempt.target.id)
-            if alarm := self._drift.served(attempt.target.id, "model", attempt.model_served, at_ms):
-                self._learning.alarm(alarm, f"{alarm.kind}-{attempt.model_served}")
+            self._served[attempt.target.id, attempt.model_served] += 1
 
     def given(self, context: ServedContext, job: DispatchJob, asked: VerifierRequest | None) -> None:
         """An answer that no verifier has looked at yet is on its way to its client; None: there is nothing to ask."""

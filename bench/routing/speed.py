@@ -100,7 +100,7 @@ def _time(
         return rules.screen.alone(request, CALLER)
 
     def decide(request: Request) -> None:
-        choose(rules, request, CALLER, classified[id(request)], health, forecaster, 0.5)
+        choose(rules, request, CALLER, classified[id(request)], health, forecaster)
 
     requests = fresh()
     classified = {id(request): look(request) for request in requests}

@@ -1,7 +1,7 @@
 """Step 1, parse: bytes become a `Request`, and the gateway's own requests to itself."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, structs
@@ -14,7 +14,6 @@ from router.api.text import (
     EmbeddingFields,
     Fields,
     LooseMessage,
-    Metadata,
     ReadableContent,
     Responses,
     SentMessage,
@@ -46,28 +45,27 @@ _COMPLETION, _EMBEDDING = msgspec.json.Decoder(Completion), msgspec.json.Decoder
 _CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[SentMessage]), msgspec.json.Decoder(Chat[LooseMessage])
 _STRUCTURED = ("json_schema", "json_object")
 Body = dict[str, Raw]
-Parsed = tuple[Request, Metadata | None]
-"""A request, still without what its headers say of it, and the metadata that say the same."""
+
+
+class Arrival(NamedTuple):
+    """A request as it came by HTTP."""
+
+    id: str
+    endpoint: Endpoint
+    raw: bytes
+    headers: Iterable[tuple[bytes, bytes]]
 
 
 def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Request:
     """Raises `ClientError` 400."""
     try:
         data.decode()
-        request, metadata = _READERS[endpoint](_BODY.decode(data), data)
+        return _READERS[endpoint](Arrival(request_id, endpoint, data, headers), _BODY.decode(data), data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise unreadable(error) from None
-    own, stated = limits(headers, metadata), request.limits
-    if stated is not NO_LIMITS:
-        budgets = [tokens for tokens in (stated.thinking_budget, own.thinking_budget) if tokens is not None]
-        session = own.session or stated.session
-        own = structs.replace(own, thinking_budget=min(budgets, default=None), session=session)
-    for name, value in (("id", request_id), ("endpoint", endpoint), ("raw", data), ("limits", own)):
-        structs.force_setattr(request, name, value)  # which nothing else knows yet
-    return request
 
 
-def _chat(body: Body, data: bytes) -> Parsed:
+def _chat(came: Arrival, body: Body, data: bytes, stated: Limits = NO_LIMITS) -> Request:
     """`body` and `data` are the same. Raises `msgspec.ValidationError` for what is not OpenAI's."""
     fields: Chat[Any]
     messages: Sequence[Message] | None = None
@@ -86,25 +84,23 @@ def _chat(body: Body, data: bytes) -> Parsed:
         prompt = b"".join((prompt, *(_even(body[name]) for name in _SCHEMAS if name in body)))
     others(body, "messages", read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
-    return _request(body, data, fields, read, prompt, needs, cap, fields.reasoning_effort, messages), fields.metadata
+    return _request(came, body, data, fields, read, prompt, needs, cap, fields.reasoning_effort, messages, stated)
 
 
-def _responses(body: Body, data: bytes) -> Parsed:
+def _responses(came: Arrival, body: Body, data: bytes) -> Request:
     try:
-        chat = to_chat(body)
+        chat = to_chat(body, data)
     except ClientError as error:
-        return _native(body, data, error)
-    request, metadata = _chat(chat, msgspec.json.encode(chat))
-    return structs.replace(request, body=body, chat=chat), metadata
+        return _native(came, body, data, error)
+    return structs.replace(_chat(came, chat, msgspec.json.encode(chat)), body=body, chat=chat)
 
 
-def _messages(body: Body, data: bytes) -> Parsed:
+def _messages(came: Arrival, body: Body, data: bytes) -> Request:
     chat, stated = messages.to_chat(body, data)
-    request, metadata = _chat(chat, msgspec.json.encode(chat))
-    return structs.replace(request, limits=stated), metadata
+    return _chat(came, chat, msgspec.json.encode(chat), stated)
 
 
-def _native(body: Body, data: bytes, unsaid: ClientError) -> Parsed:
+def _native(came: Arrival, body: Body, data: bytes, unsaid: ClientError) -> Request:
     """A request that only a provider's own Responses endpoint can serve: built-in tools, stored prompts, grammars."""
     fields, read = _RESPONSES.decode(data), ReadableContent()
     if "input" in body:
@@ -118,24 +114,25 @@ def _native(body: Body, data: bytes, unsaid: ClientError) -> Parsed:
     files = sent.count(b'"input_file"') and len(sent)
     read.images, read.files = sent.count(b'"input_image"'), None if stored else files
     effort = fields.reasoning.effort if fields.reasoning else None
-    request = _request(body, data, fields, read, _text(read), _NATIVE, fields.max_output_tokens, effort)
-    return structs.replace(request, unsaid=(unsaid.message, unsaid.param)), fields.metadata
+    request = _request(came, body, data, fields, read, _text(read), _NATIVE, fields.max_output_tokens, effort)
+    return structs.replace(request, unsaid=(unsaid.message, unsaid.param))
 
 
-def _completion(body: Body, data: bytes) -> Parsed:
+def _completion(came: Arrival, body: Body, data: bytes) -> Request:
     fields = _COMPLETION.decode(data)
     needs = frozenset({Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set()))
-    return _plain(body, data, fields, "prompt", needs, fields.max_tokens, fields.best_of or 1), fields.metadata
+    return _plain(came, body, data, fields, "prompt", needs, fields.max_tokens, fields.best_of or 1)
 
 
-def _embedding(body: Body, data: bytes) -> Parsed:
+def _embedding(came: Arrival, body: Body, data: bytes) -> Request:
     fields = _EMBEDDING.decode(data)
     if fields.stream:
         raise invalid("stream", "Embeddings are not streamed.")
-    return _plain(body, data, fields, "input", frozenset({Capability.EMBEDDINGS})), fields.metadata
+    return _plain(came, body, data, fields, "input", frozenset({Capability.EMBEDDINGS}))
 
 
 def _plain(
+    came: Arrival,
     body: Body,
     data: bytes,
     fields: Completion | EmbeddingFields,
@@ -156,12 +153,13 @@ def _plain(
         if len(read.passages) < len(prompt):
             read.unscannable.add(Modality.TOKENS)
     others(body, name, read)
-    request = _request(body, data, fields, read, bytes(body[name]), needs, cap)
+    request = _request(came, body, data, fields, read, bytes(body[name]), needs, cap)
     prompts = len(prompt) if isinstance(prompt, list) and not isinstance(prompt[0], int) else 1
     return request if prompts == best_of == 1 else structs.replace(request, prompts=prompts, best_of=best_of)
 
 
 def _request(
+    came: Arrival,
     body: Body,
     data: bytes,
     fields: Fields,
@@ -171,8 +169,9 @@ def _request(
     max_output: int | None,
     effort: str | None = None,
     messages: Sequence[Message] | None = None,
+    stated: Limits = NO_LIMITS,
 ) -> Request:
-    """Without what `parse` knows of every request: its id, endpoint, bytes and limits."""
+    """`stated`: limits in the body of an Anthropic request, beside those of headers and `metadata`."""
     if not fields.model:
         raise invalid("model", "Name a model: `auto`, a route, or a target of the policy.")
     choices = 1 if fields.n is None else fields.n
@@ -181,12 +180,17 @@ def _request(
     if max_output is not None and not 1 <= max_output <= MOST_TOKENS:
         name = next(name for name in _CAPS if name in body)
         raise invalid(name, f"{name} must be from 1 to {MOST_TOKENS}.")
-    caches = _CACHE in data
+    caches, own = _CACHE in data, limits(came.headers, fields.metadata)
+    if stated is not NO_LIMITS:
+        budgets = [tokens for tokens in (stated.thinking_budget, own.thinking_budget) if tokens is not None]
+        session = own.session or stated.session
+        own = structs.replace(own, thinking_budget=min(budgets, default=None), session=session)
     return Request(
-        id="",
-        endpoint=Endpoint.CHAT,
+        id=came.id,
+        endpoint=came.endpoint,
         model=fields.model,
         body=body,
+        raw=came.raw,
         passages=(*read.passages, *read.documents),
         messages=messages,
         unscannable=frozenset(read.unscannable) if read.unscannable else _ALL_READ,
@@ -206,6 +210,7 @@ def _request(
         n=choices,
         max_output=max_output,
         effort=effort,
+        limits=own,
     )
 
 
@@ -242,7 +247,7 @@ _SCHEMAS = ("tools", "functions", "response_format")
 _STORED = ("previous_response_id", "conversation", "prompt")
 _NATIVE = frozenset({Capability.CHAT, Capability.RESPONSES})
 _PLAIN_CHAT = frozenset({Capability.CHAT})
-_READERS: dict[Endpoint, Callable[[Body, bytes], Parsed]] = {
+_READERS: dict[Endpoint, Callable[[Arrival, Body, bytes], Request]] = {
     Endpoint.CHAT: _chat,
     Endpoint.RESPONSES: _responses,
     Endpoint.MESSAGES: _messages,

@@ -240,10 +240,10 @@ class LoopBreaker:
                 chain.judge(turn, words(turn), asked.began_ms, now_ms)
             if not turn.media:
                 self._judge_repeat(asked, turn, now_ms)
-            if asked.single and asked.quiet:
+            if asked.single and asked.quiet and len(self._keys) > 1:  # a key alone has none to take turns with
                 asked.key.hear(turn, bits(turn.heard_words, 0))
                 self._judge_pair(asked.key, asked.caller, now_ms)
-            for end in (answer_ends(answer, turn.heard_words) or ()) if answer else ():
+            for end in (answer_ends(answer, turn) or ()) if answer else ():
                 self._talks.answers.put(end, turn.key)
 
     # Rows

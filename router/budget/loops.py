@@ -138,10 +138,11 @@ def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
     return crc32(bare), numbers
 
 
-def answer_ends(answer: str, heard: Sequence[bytes]) -> tuple[int, int] | None:
+def answer_ends(answer: str, turn: AgentTurn) -> tuple[int, int] | None:
     """As `ends`; None also for an answer that only repeats what was heard."""
     words = _words(answer, _DIGITS)
-    return ends(words) if {*words[:ENDS], *words[-ENDS:]} - set(heard) else None
+    known = ends(words)
+    return known if known and {*words[:ENDS], *words[-ENDS:]} - set(turn.heard_words) else None
 
 
 def ends(words: Sequence[bytes]) -> tuple[int, int] | None:

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from random import random
 
 from msgspec import Struct, structs
 from rich.console import RenderableType, group
@@ -120,12 +119,11 @@ def explain_request(
             raise LookupError(f"there is no key '{key}': `lowpass keys list` names them")
         caller = named[0]
     request = parse(Endpoint.CHAT, new_id(), body, headers)
-    draw = random()  # noqa: S311 - a share of traffic
     check(rules, request, caller)
     screened = asyncio.run(_screened(rules.screen, request, caller))
     targets = tuple(config.targets.values())
     forecaster = forecasters(ledger, targets)(targets, FRESH_MS)
-    decision, _ = choose(rules, request, caller, screened, Health(time.monotonic), forecaster, draw)
+    decision, _ = choose(rules, request, caller, screened, Health(time.monotonic), forecaster)
     return examine(read_too(decision, request))
 
 

@@ -165,13 +165,8 @@ class BudgetHold(Struct, eq=False):
     _room: BudgetRoom
     _request: Request
     presence: ClientPresence = field(default_factory=ClientPresence)
-    _bound: BudgetBound = UNBOUND
-    _accounts: tuple[Account, ...] = ()
-    """Those that limit what it spends; the others are rates."""
-    bound: bool = False
-    _usd: bool = False
-    _thinking: bool = False
-    _partial: bool = False
+    bound: BudgetBound = UNBOUND
+    """What limits it: known once it is decided."""
     reservation: Reservation = UNRESERVED
     attempts: list[Attempt] = []
     reading: set[asyncio.Task[None]] = set()
@@ -181,16 +176,10 @@ class BudgetHold(Struct, eq=False):
     _extending: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Rivals hold more from the same reservation: one after the other."""
 
-    def bind(self, bound: BudgetBound) -> None:
-        """Says what limits it, before it is opened."""
-        self._bound = bound
-        self._accounts, self._usd, self._thinking, self._partial = bound.spending
-        self.bound = bool(self._accounts or bound.caps)
-
     def ask(self, steps: Sequence[Candidate], *, exactly: bool = False) -> HoldRequest:
         """Enough for the first step, or at least for the cheapest, and no more than the caps allow. `exactly`: for the
         first as it was decided."""
-        first, caps = steps[0].estimate, self._bound.caps
+        first, caps = steps[0].estimate, self.bound.caps
         # A stream that is metered as it comes needs no more than its start.
         metered = self._request.stream and first.metered and not first.blind
         tight, whole = first.tight, first.tight if metered else first.whole
@@ -198,10 +187,10 @@ class BudgetHold(Struct, eq=False):
         if caps:
             tight, whole = tight.within(caps), whole.within(caps)
         # An account of some targets may have less than the others, and is left out.
-        if exactly and not self._partial:
+        if exactly and not self.bound.partial:
             return HoldRequest(least=tight, tight=tight, whole=whole, shortest=least)
         # What others hold of its usual thinking is waited for before a request thinks less.
-        if self._thinking:
+        if self.bound.thinks:
             least = Amount(least.usd, tight.thinking)
         return HoldRequest(least=least, tight=tight, whole=whole)
 
@@ -216,14 +205,14 @@ class BudgetHold(Struct, eq=False):
         if self.reservation.holds:
             await self.extend(ask.tight.beyond(self.reservation.granted))
             return None
-        for cap in self._bound.caps:
+        for cap in self.bound.caps:
             needed = _least(steps).of(cap.unit)
             if cap.limit < needed:
                 return Refused(account=cap, spent=0, held=0, needed=needed)
-        if not self._bound.accounts:
-            self.reservation = structs.replace(self.reservation, granted=ANY_AMOUNT.within(self._bound.caps))
+        if not self.bound.accounts:
+            self.reservation = structs.replace(self.reservation, granted=ANY_AMOUNT.within(self.bound.caps))
             return None
-        granted = await self._store.reserve(self._request.id, self._bound.accounts, ask, at_ms)
+        granted = await self._store.reserve(self._request.id, self.bound.accounts, ask, at_ms)
         if isinstance(granted, Refused):
             granted = await self._wait(granted, ask, steps, patience_ms)
         if isinstance(granted, Refused):
@@ -238,9 +227,9 @@ class BudgetHold(Struct, eq=False):
         a shorter answer, or one with less thought, does not need."""
 
         async def again() -> Reservation | Refused:
-            known = [held_anew(step, self._request, self.learned, self._bound.thinking) for step in steps]
+            known = [held_anew(step, self._request, self.learned, self.bound.thinking) for step in steps]
             fresh = self.ask(known, exactly=ask.shortest is not None)
-            outcome = await self._store.reserve(self._request.id, self._bound.accounts, fresh, now_ms())
+            outcome = await self._store.reserve(self._request.id, self.bound.accounts, fresh, now_ms())
             return outcome if isinstance(outcome, Reservation) else _short(outcome, fresh)
 
         refused = _short(refused, ask)
@@ -252,14 +241,14 @@ class BudgetHold(Struct, eq=False):
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
             # There will be no room for the usual thinking: it is answered with less.
             lower = structs.replace(ask, least=_least(steps))
-            return await self._store.reserve(self._request.id, self._bound.accounts, lower, now_ms())
+            return await self._store.reserve(self._request.id, self.bound.accounts, lower, now_ms())
         return outcome
 
     def fit(self, step: Candidate) -> FittedRequest | None:
         """How `step` may be asked so that what is left pays for it; None if that leaves no room for an answer."""
-        if self._partial and step.target.id in unpaid(self._accounts, self.reservation):
+        if self.bound.partial and step.target.id in unpaid(self.bound.spending, self.reservation):
             return None
-        cap = self._bound.thinking
+        cap = self.bound.thinking
         if cap is not None and self.attempts:
             cap = max(0, cap - sum(map(thought, self.attempts)))
         known, left, whole = step.estimate, self.left(step.target.id), step.estimate.whole
@@ -281,21 +270,21 @@ class BudgetHold(Struct, eq=False):
         # Where budgets are short a stream costs no more than they have, whether its target keeps the cap that says so
         # or not, and first answers are looked at as streams: the next holds go by how they come.
         doubted = fitted.max_output is not None and step.target.id not in self.learned.kept_caps
-        if not (doubted or (enough and known.blind and self._accounts)):
+        if not (doubted or (enough and known.blind and self.bound.spending)):
             return fitted
         held, room = self.reservation.granted, self.reservation.room
-        short = doubted and bool(self._bound.caps)
-        short = short or (self._usd and room.usd < (AMPLE - 1) * held.usd)
-        short = short or (self._thinking and room.thinking < (AMPLE - 1) * held.thinking)
+        short = doubted and bool(self.bound.caps)
+        short = short or (self.bound.usd and room.usd < (AMPLE - 1) * held.usd)
+        short = short or (self.bound.thinks and room.thinking < (AMPLE - 1) * held.thinking)
         return structs.replace(fitted, metered=True, doubted=doubted) if short else fitted
 
     async def extended_fit(self, step: Candidate, fitted: FittedRequest | None) -> FittedRequest | None:
         """As `fit`, which gave `fitted`, after more was held for a step that needs it, such as a dearer fallback."""
-        if not self._accounts:
+        if not self.bound.spending:
             return fitted
         for _ in range(TRIES):
             # What others teach while the store is asked must not take the room away again.
-            tight = held_anew(step, self._request, self.learned, self._bound.thinking).estimate.tight
+            tight = held_anew(step, self._request, self.learned, self.bound.thinking).estimate.tight
             wanted = Amount(int(tight.usd * SLACK), int(tight.thinking * SLACK))
             grew = await self.extend(wanted.beyond(self.left(step.target.id)))
             fitted = self.fit(step)
@@ -308,9 +297,9 @@ class BudgetHold(Struct, eq=False):
 
         Never under a cap on the request's thinking: what is left of it is not known while one of them thinks.
         """
-        if self._bound.thinking is not None:
+        if self.bound.thinking is not None:
             return False
-        if not self.bound:
+        if not (self.bound.spending or self.bound.caps):
             return True
         wholes = [step.estimate.whole for step in steps]
         wanted = Amount(sum(whole.usd for whole in wholes), sum(whole.thinking for whole in wholes))
@@ -326,14 +315,14 @@ class BudgetHold(Struct, eq=False):
 
     async def extend(self, more: Amount) -> bool:
         """Whether anything could be added to what is held."""
-        usd, thinking = more.usd if self._usd else 0, more.thinking if self._thinking else 0
+        usd, thinking = more.usd if self.bound.usd else 0, more.thinking if self.bound.thinks else 0
         async with self._extending:
             held = self.reservation.granted
-            wanted = held.plus(Amount(usd, thinking)).within(self._bound.caps).beyond(held)
-            if not self._accounts or wanted == Amount():
+            wanted = held.plus(Amount(usd, thinking)).within(self.bound.caps).beyond(held)
+            if not self.bound.spending or wanted == Amount():
                 return False
             with suppress(StoreUnavailable):
-                self.reservation = await self._store.extend(self.reservation, self._accounts, wanted, now_ms())
+                self.reservation = await self._store.extend(self.reservation, self.bound.spending, wanted, now_ms())
             return self.reservation.granted != held
 
     def set_aside(self, attempt: Attempt, verdicts: Sequence[Verdict] = ()) -> Attempt:
@@ -367,18 +356,18 @@ class BudgetHold(Struct, eq=False):
 
         Raises `StoreUnavailable`.
         """
-        least, hard = _least(steps), [account for account in self._accounts if account.hard]
+        least, hard = _least(steps), [account for account in self.bound.spending if account.hard]
         balances = await self._store.balances(hard) if hard else []
         limits = [
             Refused(account=account, spent=balance.spent, held=balance.held, needed=least.of(account.unit))
             for account, balance in zip(hard, balances, strict=True)
         ]
-        limits += [Refused(account=cap, spent=0, held=0, needed=least.of(cap.unit)) for cap in self._bound.caps]
+        limits += [Refused(account=cap, spent=0, held=0, needed=least.of(cap.unit)) for cap in self.bound.caps]
         return min(limits, key=lambda refused: refused.left - refused.needed, default=None)
 
     async def rates(self) -> list[tuple[Account, int]]:
         """What its key may do for the rest of the minute, as far as the store answers."""
-        accounts = [account for account in self._bound.accounts if account.resets_at_ms and account.size]
+        accounts = [account for account in self.bound.accounts if account.resets_at_ms and account.size]
         with suppress(StoreUnavailable):
             pairs = zip(accounts, await self._store.balances(accounts), strict=True)
             return [(account, max(0, account.limit - balance.spent - balance.held)) for account, balance in pairs]
@@ -386,7 +375,7 @@ class BudgetHold(Struct, eq=False):
 
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
-        whole, caps, held, room = step.estimate.whole, self._bound.caps, self.reservation.granted, self.reservation.room
+        whole, caps, held, room = step.estimate.whole, self.bound.caps, self.reservation.granted, self.reservation.room
         if not caps and left.usd + room.usd >= whole.usd and left.thinking + room.thinking >= whole.thinking:
             return fitted
         # What might be had beyond what is held.
@@ -398,11 +387,12 @@ class BudgetHold(Struct, eq=False):
 
     def left(self, target: str) -> Amount:
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""
-        granted = self.reservation.at(target) if self._partial else self.reservation.granted
-        usd, thinking = granted.usd if self._usd else ENDLESS, granted.thinking if self._thinking else ENDLESS
+        bound = self.bound
+        granted = self.reservation.at(target) if bound.partial else self.reservation.granted
+        usd, thinking = granted.usd if bound.usd else ENDLESS, granted.thinking if bound.thinks else ENDLESS
         for attempt in self.attempts:
-            usd -= attempt.cost.nano if self._usd else 0
-            thinking -= thought(attempt) if self._thinking else 0
+            usd -= attempt.cost.nano if bound.usd else 0
+            thinking -= thought(attempt) if bound.thinks else 0
         return Amount(usd, thinking)
 
     def charges(self) -> tuple[list[int], bool, int | None]:

@@ -9,7 +9,7 @@ import ssl
 import sys
 import termios
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Self
@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure, UpstreamRequest
-from router.types.clock import clock_ms, monotonic_s
+from router.types.clock import clock_ms
 from router.types.target import Timeouts
 
 # One kept connection to an upstream, and one request with its response on it (HTTP/1.1 by httptools).
@@ -53,10 +53,18 @@ class Exchange:
     The connection feeds it, the dispatcher reads it. What comes after the end of the response belongs to no request.
     """
 
-    def __init__(self, connection: "UpstreamConnection", timeouts: Timeouts, now: float) -> None:
+    def __init__(self, connection: "UpstreamConnection", request: bytes, timeouts: Timeouts) -> None:
+        """Sends `request`, on a connection that is there."""
+        assert connection.transport is not None  # noqa: S101 - the pool hands out connected ones only
+        self._pieces = list[bytes]()
+        self.on_body = self._pieces.append
+        """Of a body, out of what is being fed …"""
+        self._own: int | None = None
+        """… and how many belong to this response, once it has ended."""
         self._connection: UpstreamConnection | None = connection
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
-        self._loop = connection.loop
+        self._loop = connection.pool.loop
+        now = self._loop.time()
         self._first, self._between = timeouts.first / 1000, timeouts.between / 1000
         self._read_on = timeouts.read_on / 1000
         self._last = now + timeouts.total / 1000
@@ -77,6 +85,8 @@ class Exchange:
         self.arrived_ms: float | None = None
         self._failure: Failure | None = None
         self._waiter: asyncio.Future[None] | None = None
+        connection.exchange = self
+        connection.transport.write(request)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -169,6 +179,8 @@ class Exchange:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             sound = False
+        if self._pieces:
+            self._take()
         if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body:
             self.fail(_HEAD_TOO_LARGE)
         elif self._ended:
@@ -195,7 +207,7 @@ class Exchange:
     def on_message_begin(self) -> None:
         self._surplus = self._ended
         if self._ended and self._connection is not None:
-            self._connection.distrust()
+            self._connection.pool.distrust(self._connection.origin)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.headers_done:
@@ -219,9 +231,9 @@ class Exchange:
         else:
             self.status, self.headers_done = status, True
 
-    def on_body(self, data: bytes) -> None:
-        if self._ended:
-            return
+    def _take(self) -> None:
+        data = b"".join(self._pieces[: self._own])
+        self._pieces.clear()
         self._chunks.append(data)
         self.buffered += len(data)
         self._body += len(data)
@@ -234,18 +246,17 @@ class Exchange:
 
     def on_message_complete(self) -> None:
         if self.headers_done and not self._ended and self._parser is not None:
-            self._ended = True
+            self._ended, self._own = True, len(self._pieces)
             self._keep_alive = self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"
 
     def _end(self, *, reusable: bool) -> None:
         self._complete, self._parser = True, None
-        now_s = monotonic_s()
-        self.arrived_ms = None if self._held_up else now_s * 1000
+        self.arrived_ms = None if self._held_up else clock_ms()
         connection, self._connection = self._connection, None
         if connection is not None:
             if self._paused:  # by the last bytes; the next answer must be read
                 connection.resume()
-            connection.free(reusable, now_s)
+            connection.pool.release(connection, reusable)
 
     def _resume(self) -> None:
         """Reads on, where what arrived before anybody asked for it had filled the buffer."""
@@ -268,16 +279,9 @@ class Exchange:
 class UpstreamConnection(asyncio.Protocol):
     """One connection to an upstream; carries one exchange at a time."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        release: Callable[["UpstreamConnection", float], None],
-        distrust: Callable[[], None],
-    ) -> None:
-        """`distrust` is called when an answer comes that was not asked for."""
-        self.loop = loop
-        self._release, self.distrust = release, distrust
-        self._transport: asyncio.Transport | None = None
+    def __init__(self, pool: "HttpTransport", origin: "Origin") -> None:
+        self.pool, self.origin = pool, origin
+        self.transport: asyncio.Transport | None = None
         self._poll: select.poll | None = None
         self.exchange: Exchange | None = None
         self.idle_since = 0.0
@@ -286,55 +290,39 @@ class UpstreamConnection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Connected; an idle one also: nothing has come that was not asked for."""
-        if self._transport is None or self._transport.is_closing():
+        if self.transport is None or self.transport.is_closing():
             return False
         return self.exchange is not None or self._poll is None or not self._poll.poll(0)
 
-    def start(self, head: bytes, body: bytes, timeouts: Timeouts) -> Exchange:
-        assert self._transport is not None  # noqa: S101 - the pool hands out connected ones only
-        self.exchange = Exchange(self, timeouts, self.loop.time())
-        self._transport.write(head + body)
-        return self.exchange
-
-    def free(self, reusable: bool, now_s: float) -> None:
-        """Its exchange is over. `reusable`: the response ended where its last bytes did."""
-        self.exchange = None
-        if self._transport is None:
-            return
-        if reusable and not self._transport.is_closing() and not self._transport.get_write_buffer_size():
-            self._release(self, now_s)
-        else:
-            self._transport.abort()
-
     def pause(self) -> None:
-        if self._transport is not None:
-            self._transport.pause_reading()
+        if self.transport is not None:
+            self.transport.pause_reading()
 
     def resume(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def abort(self) -> int:
         """Closes the connection; the exchange on it fails. Returns how many bytes its socket had that nothing read."""
         exchange, self.exchange = self.exchange, None
         waiting = bytearray(4)
-        if self._transport is not None and not self._transport.is_closing():
-            file = self._transport.get_extra_info("socket").fileno()
+        if self.transport is not None and not self.transport.is_closing():
+            file = self.transport.get_extra_info("socket").fileno()
             with suppress(OSError), socket.socket(fileno=os.dup(file)) as twin:
                 fcntl.ioctl(file, termios.FIONREAD, waiting)
                 twin.shutdown(socket.SHUT_RDWR)  # now: a busy event loop closes it later
-            self._transport.abort()
+            self.transport.abort()
         if exchange is not None:
             exchange.fail(_CLOSED)
         return int.from_bytes(waiting, sys.byteorder)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
+        self.transport = transport  # type: ignore[assignment]
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = self._poll = None
+        self.transport = self._poll = None
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.lost()
@@ -342,7 +330,7 @@ class UpstreamConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.exchange is None:
             if data.strip() and not data.startswith(b"HTTP/1.1 408 "):  # which a server may say before it closes
-                self.distrust()
+                self.pool.distrust(self.origin)
             self.abort()
         else:
             self.exchange.feed(data)
@@ -378,9 +366,9 @@ class HttpTransport:
     """Connections by origin, newest first. Use inside one running event loop; `close()` at the end."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._idle: dict[Origin, deque[UpstreamConnection]] = {}
-        self._active: dict[UpstreamConnection, Origin] = {}
+        self.loop = asyncio.get_running_loop()
+        self.idle: dict[Origin, deque[UpstreamConnection]] = {}
+        self._active = set[UpstreamConnection]()
         self._distrusted: dict[Origin, float] = {}
         self._tls: ssl.SSLContext | None = None
         self._sweep_due = 0.0
@@ -393,13 +381,13 @@ class HttpTransport:
         if request.request_id:
             head += b"x-request-id: %b\r\n" % request.request_id.encode()
         head += b"content-length: %d\r\n\r\n" % len(request.body)
-        began, left = monotonic_s(), timeouts
+        began, left = self.loop.time(), timeouts
         connection = self._kept(origin, began - self.quiet_s)
         while True:
             if connection is None:
                 connection = await self._connect(origin, left)
-                left = _left(timeouts, monotonic_s() - began)
-            exchange = connection.start(head, request.body, left)
+                left = _left(timeouts, self.loop.time() - began)
+            exchange = Exchange(connection, head + request.body, left)
             try:
                 while not exchange.headers_done:
                     await exchange.more()
@@ -411,24 +399,24 @@ class HttpTransport:
                 # A kept connection may have been closed at the moment of reuse: once, on a fresh one (RFC 9112 §9.3.1).
                 if connection.fresh or exchange.received or failure.failure.kind is not ErrorKind.CUT:
                     raise
-            connection, left = None, _left(timeouts, monotonic_s() - began)
+            connection, left = None, _left(timeouts, self.loop.time() - began)
 
     def end(self, base_urls: Iterable[str]) -> None:
         """Nothing more will come from there, though the connections may not say so: what is in progress fails."""
         gone = set(map(_origin, base_urls))
-        for connection in [active for active, origin in self._active.items() if origin in gone]:
+        for connection in [active for active in self._active if active.origin in gone]:
             if connection.exchange is not None:
                 connection.exchange.fail(_STOPPED)
-        for connection in [idle for origin in gone for idle in self._idle.pop(origin, ())]:
+        for connection in [idle for origin in gone for idle in self.idle.pop(origin, ())]:
             connection.abort()
 
     def close(self) -> None:
         self._timer.cancel()
-        for connection in [*self._active, *(idle for pool in self._idle.values() for idle in pool)]:
+        for connection in [*self._active, *(idle for pool in self.idle.values() for idle in pool)]:
             connection.abort()
 
     def _kept(self, origin: Origin, quiet_since: float) -> UpstreamConnection | None:
-        pool = self._idle.get(origin)
+        pool = self.idle.get(origin)
         if not pool:
             return None
         idle, resting = None, []
@@ -437,45 +425,52 @@ class HttpTransport:
             if connection.idle_since > quiet_since:
                 resting.append(connection)
             elif connection.usable:
-                self._active[connection], idle = origin, connection
+                self._active.add(connection)
+                idle = connection
         if resting:
             pool.extend(reversed(resting))
         return idle
 
+    def release(self, connection: UpstreamConnection, reusable: bool) -> None:
+        """Its exchange is over. `reusable`: the response ended where its last bytes did."""
+        connection.exchange, transport, now = None, connection.transport, self.loop.time()
+        if transport is None:
+            return
+        distrusted = self._distrusted and self._distrusted.get(connection.origin, 0.0) > now
+        if distrusted or not reusable or transport.is_closing() or transport.get_write_buffer_size():
+            transport.abort()
+            return
+        self._active.discard(connection)
+        connection.idle_since, connection.fresh = now, False
+        self.idle.setdefault(connection.origin, deque()).append(connection)
+
+    def distrust(self, origin: Origin) -> None:
+        """An answer came from there that was not asked for."""
+        self._distrusted[origin] = self.loop.time() + DISTRUST_S
+        for connection in self.idle.pop(origin, ()):
+            connection.abort()
+
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> UpstreamConnection:
-        def distrust() -> None:
-            self._distrusted[origin] = monotonic_s() + DISTRUST_S
-            for idle in self._idle.pop(origin, ()):
-                idle.abort()
-
-        def release(connection: UpstreamConnection, now_s: float) -> None:
-            self._active.pop(connection, None)
-            if self._distrusted and self._distrusted.get(origin, 0.0) > now_s:
-                connection.abort()
-                return
-            connection.idle_since, connection.fresh = now_s, False
-            self._idle.setdefault(origin, deque()).append(connection)
-
         if origin.tls and self._tls is None:
             self._tls = ssl.create_default_context()
-        made, tls = partial(UpstreamConnection, self._loop, release, distrust), self._tls if origin.tls else None
+        made, tls = partial(UpstreamConnection, self, origin), self._tls if origin.tls else None
         try:
             async with asyncio.timeout(timeouts.connect / 1000):
-                _, connection = await self._loop.create_connection(made, origin.host, origin.port, ssl=tls)
+                _, connection = await self.loop.create_connection(made, origin.host, origin.port, ssl=tls)
         except TimeoutError:
             raise UpstreamFailure(Failure(ErrorKind.CONNECT, "The upstream did not accept a connection.")) from None
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise UpstreamFailure(Failure(ErrorKind.CONNECT, f"No connection to the upstream: {reason}.")) from None
-        self._active[connection] = origin
+        self._active.add(connection)
         return connection
 
     def _sweep_later(self) -> None:
-        self._sweep_due = self._loop.time() + SWEEP_S
-        self._timer = self._loop.call_at(self._sweep_due, self._sweep)
+        self._sweep_due = self.loop.time() + SWEEP_S
+        self._timer = self.loop.call_at(self._sweep_due, self._sweep)
 
     def _sweep(self) -> None:
-        now, due = self._loop.time(), self._sweep_due
+        now, due = self.loop.time(), self._sweep_due
         self._sweep_later()
         if now - due > LATE_S:
             return  # the sockets are read first
@@ -483,14 +478,13 @@ class HttpTransport:
             exchange = connection.exchange
             if exchange is None:
                 if not connection.usable:
-                    self._active.pop(connection)
+                    self._active.discard(connection)
             elif exchange.overdue(now):
                 exchange.late(now)
             elif exchange.looks:
                 exchange.wake()
-        unused_since = monotonic_s() - IDLE_S
-        for pool in self._idle.values():
-            while pool and (pool[0].idle_since < unused_since or not pool[0].usable):
+        for pool in self.idle.values():
+            while pool and (pool[0].idle_since < now - IDLE_S or not pool[0].usable):
                 pool.popleft().abort()
 
 

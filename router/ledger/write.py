@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from router.types.account import INCIDENT, LEASE_MS, Amount, Journal, Refused, Unit, Value
 from router.types.attempt import Attempt, Usage
@@ -13,6 +13,7 @@ from router.types.decision import Decision
 from router.types.price import SERVED, usd_text
 from router.types.request import Caller, Request
 from router.types.tables import patterns, table
+from router.types.target import SNAPSHOT
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["write"]
 
@@ -107,28 +108,6 @@ def _json(value: object) -> str:
 # Rows of a request: born `held` before a byte leaves, settled once, with its attempts and its decision.
 
 
-class RequestOutcome(Struct, frozen=True, kw_only=True):
-    """How a request ended. `status` is what the client got; `error` a code, never a message; `cost` in nano-USD."""
-
-    status: int
-    error: str | None = None
-    attempts: Sequence[Attempt] = ()
-    cost: int = 0
-    thinking: int = 0
-    """Thinking tokens charged."""
-    overrun: bool = False
-    """More was charged than was held."""
-    lowered: Sequence[str] = ()
-    """What was changed so that it fitted its budgets."""
-    total_ms: int = 0
-    first_ms: int | None = None
-    overhead_us: int | None = None
-    """Microseconds of `total_ms` in which no target was waited for: from when the request was read and its key known
-    until it is settled, less all time between a first byte that was sent to a target and the last that came from it.
-    What several targets were asked for at once counts once. So it has what we compute, and what else the client waits
-    for because of us: room in a budget, a pause before a retry, a verifier. It has not the write of this row."""
-
-
 def insert_held(
     journal: Journal,
     request: Request,
@@ -196,8 +175,31 @@ def lose(journal: Journal, request_id: str) -> None:
     journal.change(f"{_SQL['charge_held']} AND id = ?", (request_id,))
 
 
-def settle(journal: Journal, request_id: str, outcome: RequestOutcome) -> None:
-    attempts, target = outcome.attempts, None
+def settle(
+    journal: Journal,
+    request_id: str,
+    *,
+    status: int,
+    error: str | None = None,
+    attempts: Sequence[Attempt] = (),
+    cost: int = 0,
+    thinking: int = 0,
+    overrun: bool = False,
+    lowered: Sequence[str] = (),
+    total_ms: int = 0,
+    first_ms: int | None = None,
+    overhead_us: int | None = None,
+) -> None:
+    """`status` is what the client got; `error` a code, never a message; `cost` in nano-USD; `thinking`: tokens charged;
+    `overrun`: more was charged than was held; `lowered`: what was changed so that it fitted its budgets.
+
+    `overhead_us`: microseconds of `total_ms` in which no target was waited for: from when the request was read and its
+    key known until it is settled, less all time between a first byte that was sent to a target and the last that came
+    from it. What several targets were asked for at once counts once. So it has what we compute, and what else the
+    client waits for because of us: room in a budget, a pause before a retry, a verifier. It has not the write of this
+    row.
+    """
+    target = None
     if attempts and attempts[-1].outcome == "ok" and not attempts[-1].passed_over:
         target = attempts[-1].target  # whose answer the client got
     tokens_in = tokens_out = 0
@@ -215,18 +217,18 @@ def settle(journal: Journal, request_id: str, outcome: RequestOutcome) -> None:
             "settled" if attempts else "released",
             target.id if target else None,
             target.model.id if target else None,
-            outcome.status,
-            outcome.error,
-            outcome.cost,
-            outcome.thinking,
-            int(outcome.overrun),
-            ", ".join(outcome.lowered),
+            status,
+            error,
+            cost,
+            thinking,
+            int(overrun),
+            ", ".join(lowered),
             tokens_in,
             tokens_out,
             reasoning,
-            outcome.total_ms,
-            outcome.first_ms,
-            outcome.overhead_us,
+            total_ms,
+            first_ms,
+            overhead_us,
             request_id,
         ),
     )
@@ -269,7 +271,7 @@ def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest
             reasons[IMPOSSIBLE_USAGE] = attempt.usage.violations[0]
         model, served, version = target.model, attempt.model_served or "", attempt.cost.price_version
         price = target.price(served) if version.startswith(SERVED) else None
-        if served != model.name and not target.knows(served):
+        if SNAPSHOT.sub("", served) not in ("", model.name) and not target.knows(served):
             priced = version.partition(",")[0].removeprefix(SERVED) if price is not None else model.name
             reasons[OTHER_MODEL] = f"asked for {model.name}, served by {served}, of unknown price: charged as {priced}"
         elif price is not None and not price.equals(model.price):

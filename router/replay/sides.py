@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
-from router.choose import CompiledPolicy, chance, choose, index
+from router.choose import CompiledPolicy, choose, index
 from router.config.policy import Config
 from router.decide.eligibility import Redact
 from router.decide.explain import Explanation
@@ -209,7 +209,6 @@ class PolicyReplay:
         try:
             decision, _ = choose(
                 *(self.rules, record.request, record.caller, screened, _Health(rests, degrades), self.forecaster),
-                draw=chance(record.row.id),
                 model=self.named(record) if record.lowered else "",
                 progress=progress_of(record.document.shape, record.row.started_ms),
                 at_ms=record.row.started_ms,

@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Container, Sequence
 from enum import StrEnum
-from functools import cached_property
 from typing import Protocol, TypeVar
 
 from msgspec import Struct, structs
@@ -109,7 +108,7 @@ class Account(Struct, frozen=True, kw_only=True):
         return Hold(self.id, self.window_start_ms, self.unit, amount, self.targets)
 
 
-class BudgetBound(Struct, frozen=True, kw_only=True, dict=True):
+class BudgetBound(Struct, frozen=True, kw_only=True):
     """Everything that limits what one request may spend. Empty: nothing does."""
 
     accounts: tuple[Account, ...] = ()
@@ -119,13 +118,22 @@ class BudgetBound(Struct, frozen=True, kw_only=True, dict=True):
     thinking: int | None = None
     """Tokens that it may think, over all its choices: the least of header, class and budgets."""
 
-    @cached_property
-    def spending(self) -> tuple[tuple[Account, ...], bool, bool, bool]:
-        """Accounts that limit what it spends, the others being rates; whether any, or a cap, limits money, whether any
-        limits thinking, and whether any is for some targets only."""
-        accounts = tuple([account for account in self.accounts if not account.size])
-        hard = {limit.unit for limit in (*accounts, *self.caps) if limit.hard}
-        return accounts, Unit.USD in hard, Unit.THINKING in hard, any([account.targets for account in accounts])
+    spending: tuple[Account, ...] = ()
+    """Accounts that limit what it spends, the others being rates; this and the rest follow from the others."""
+    usd: bool = False
+    """Some of these, or of the caps, limit money …"""
+    thinks: bool = False
+    """… or thinking …"""
+    partial: bool = False
+    """… or are for some targets only."""
+
+    def __post_init__(self) -> None:
+        spending = tuple([account for account in self.accounts if not account.size])
+        hard = {limit.unit for limit in (*spending, *self.caps) if limit.hard}
+        structs.force_setattr(self, "spending", spending)
+        structs.force_setattr(self, "usd", Unit.USD in hard)
+        structs.force_setattr(self, "thinks", Unit.THINKING in hard)
+        structs.force_setattr(self, "partial", any([account.targets for account in spending]))
 
 
 UNBOUND = BudgetBound()

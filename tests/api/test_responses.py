@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.json import encode
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
@@ -35,7 +36,7 @@ def reply(message: dict[str, Any], finish: str = "stop", choice: dict[str, Any] 
     message, choice = {"role": "assistant", **message}, choice or {}
     choices = [{"index": 0, "message": message, "finish_reason": finish, **choice}]
     body = raws({"model": "auto", "input": "hi", **request})
-    to_chat(body)
+    to_chat(body, encode(body))
     chat = raws({**HEAD, "object": "chat.completion", "choices": choices})
     response = decoded(ResponsesEncoder(body, "resp_01").whole(chat, json.dumps(USAGE).encode()))
     RESPONSE.validate_python(response)
@@ -237,7 +238,8 @@ def test_thinking_sent_back_reaches_the_provider_as_it_came(
     items = reply({"content": "x", **message}, **request_fields)["output"]
     if not text_kept and "encrypted_content" in items[0]:
         items[0] |= {"summary": [], "content": []}
-    sent = decoded(to_chat(raws({"input": [*items, {"role": "user", "content": "and?"}]})))
+    asked = raws({"input": [*items, {"role": "user", "content": "and?"}]})
+    sent = decoded(to_chat(asked, encode(asked)))
     assert sent["messages"][0] == {"role": "assistant", "content": "x", **returned}
 
 

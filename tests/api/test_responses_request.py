@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.json import encode
 
 from router.api.responses.request import to_chat
 from router.errors import ClientError
@@ -20,7 +21,8 @@ HI = {"role": "user", "content": "hi"}
 
 
 def chat(**body: Any) -> dict[str, Any]:
-    return decoded(to_chat(raws({"model": "auto", "input": "hi", **body})))
+    asked = raws({"model": "auto", "input": "hi", **body})
+    return decoded(to_chat(asked, encode(asked)))
 
 
 @each_row("row", data(__file__, "responses_requests.yaml"), ids=lambda row: row["name"])
@@ -32,7 +34,8 @@ def test_what_both_apis_share_and_what_neither_knows_passes_byte_for_byte() -> N
     shared = {"temperature": b"0.70", "top_p": b"1.0", "user": b'"u\\u00e9"', "metadata": b'{ "tags": "a" }'}
     shared |= {"seed": b"7", "stop": b'["x"]', "service_tier": b'"flex"', "prompt_cache_key": b'"k"'}
     shared |= {"thinking_token_budget": b"512", "unheard_of": b'{"a" : [1,  2]}'}
-    sent = to_chat({"input": Raw(b'"hi"'), **{name: Raw(value) for name, value in shared.items()}})
+    body = {"input": Raw(b'"hi"'), **{name: Raw(value) for name, value in shared.items()}}
+    sent = to_chat(body, encode(body))
     assert {name: bytes(sent[name]) for name in shared} == shared
 
 
@@ -75,12 +78,13 @@ def test_bad_input_is_a_400_that_names_the_parameter_and_the_remedy(
 def test_nesting_without_end_is_a_400() -> None:
     deep = Raw(b'[{"role":"user","content":' + b"[" * 100_000 + b"]" * 100_000 + b"}]")
     with pytest.raises(ClientError, match="flatten"):
-        to_chat({"input": deep})
+        to_chat({"input": deep}, encode({"input": deep}))
 
 
 def test_bytes_that_are_not_utf8_are_a_400() -> None:
+    body = {"input": Raw(b'[{"role":"assistant","content":"\xff"}]')}
     with pytest.raises(ClientError) as caught:
-        to_chat({"input": Raw(b'[{"role":"assistant","content":"\xff"}]')})
+        to_chat(body, encode(body))
     assert caught.value.param == "input[0].content"
 
 
@@ -95,7 +99,7 @@ json_values = st.recursive(
 @given(st.dictionaries(st.sampled_from(("input", "tools", "tool_choice", "text", "reasoning", "include")), json_values))
 def test_any_json_is_translated_or_refused_with_a_400(body: dict[str, Any]) -> None:
     try:
-        made = json.loads(bytes(to_chat(raws(body))["messages"]))
+        made = json.loads(bytes(to_chat(raws(body), encode(body))["messages"]))
     except ClientError as error:
         made = error.status == 400 and error.param
     assert made

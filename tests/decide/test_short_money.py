@@ -47,11 +47,10 @@ def test_what_is_told_is_what_is_sent(route: str, text: str, fields: dict[str, A
     body = msgspec.json.encode({"model": route, "messages": [{"role": "user", "content": text}], **fields})
     request = parse(Endpoint.CHAT, "0" * 32, body, ((b"x-lowpass-budget-usd", f"{nano / 1e9:.9f}".encode()),))
     known = (RULES, request, CALLER, RULES.screen.alone(request, CALLER), Health(time.monotonic))
-    decision, _ = choose(*known, Forecaster(TARGETS, learned, rates), 0.5)
+    decision, _ = choose(*known, Forecaster(TARGETS, learned, rates))
     document, steps, seen = explain(decision), decision.plan.steps, decision.classification
     hold = budget(request, bound=BudgetBound(caps=decision.caps, thinking=decision.thinking))
-    held = hold.ask(steps)
-    refused = asyncio.run(hold.open(held, steps, 0, 0))
+    refused = asyncio.run(hold.open(held := hold.ask(steps), steps, 0, 0))
     asked = estimates(TARGETS, request, learned, seen.task, seen.reading)
     fits = afforded(TARGETS, request, learned, Amount(nano, ENDLESS), None, lambda _: asked)
     payable = {target.id for target, made in zip(TARGETS, fits, strict=True) if made is not None}

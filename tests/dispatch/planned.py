@@ -11,11 +11,10 @@ import pytest
 from msgspec import Struct, structs
 
 from router import app, pipeline
-from router.accounting import Settlement
 from router.choose import CompiledPolicy
 from router.decide.eligibility import Gate
 from router.dispatch import dispatch, tactics
-from router.dispatch.dispatch import DispatchJob
+from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.meter import AnswerCollector
 from router.dispatch.side_calls import Verifiers
 from router.dispatch.stream import OpenStream, WholeAnswer
@@ -108,16 +107,15 @@ class Planned(Pipeline):
     def _choose(self, rules: CompiledPolicy, request: Request, *known: Any) -> tuple[Decision, Gate, Sequence[str]]:
         decision, gate, near = super()._choose(rules, request, *known)
         # Of what is weighed only the time is looked at.
-        times: dict[str, Any] = {"first_ms": 1, "value_nano": 1, "why": ""}
-        weighed = tuple(
-            Weighed(name, 0.5, 0.1, 1, 1, 1, total_ms=ms, **times) for name, ms in self.case.takes_ms.items()
-        )
+        rows, times = self.case.takes_ms.items(), (0.5, 0.1, 1, 1, 1, 1)
+        weighed = tuple(Weighed(name, *times, total_ms=ms, value_nano=1, why="") for name, ms in rows)
         plan = structs.replace(decision.plan, tactic=self.case.tactic, weigh=lambda: weighed)
         return structs.replace(decision, plan=plan), gate, near
 
-    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:
-        self.upstream.attempts = settlement.budget.attempts
-        return await super()._dispatch(structs.replace(job, verify=self.case.verify), settlement)
+
+async def watched(dispatcher: Dispatcher, job: DispatchJob) -> WholeAnswer | OpenStream:
+    Planned.upstream.attempts = job.budget.attempts
+    return await tactics.run_plan(dispatcher, structs.replace(job, verify=Planned.case.verify))
 
 
 def policy(case: Case, url: str) -> dict[str, Any]:
@@ -139,6 +137,7 @@ def run(home: Path, case: Case) -> Given:
     headers = {} if case.deadline_ms is None else {"x-lowpass-deadline-ms": f"{case.deadline_ms}"}
     with pytest.MonkeyPatch.context() as patch, Scripted(case.scripts) as upstream:
         patch.setattr(app, "Pipeline", Planned)
+        patch.setattr(pipeline, "run_plan", watched)
         patch.setattr(Verifiers, "of", lambda *_: case.verify)
         Planned.case, Planned.upstream = case, upstream
         with serving(home, policy(case, upstream.url)) as gateway:

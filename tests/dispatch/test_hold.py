@@ -38,7 +38,7 @@ def test_what_others_teach_while_more_is_held_takes_no_room_away(tmp_path: Path)
         store = Store(journal := ledger.open_journal(), LEASE_MS)
         for number in range(12):
             hold = BudgetHold(store, learned, BudgetRoom(), structs.replace(asked, id=f"{number:032x}"))
-            hold.bind(BudgetBound(accounts=(account,)))
+            hold.bound = BudgetBound(accounts=(account,))
             step = Candidate(place, estimate(place, asked, learned), False)
             assert await hold.open(hold.ask([step]), [step], 0, 0) is None
             teach(next(longer))

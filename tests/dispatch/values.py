@@ -20,7 +20,7 @@ from router.dispatch.hold import BudgetHold, BudgetRoom
 from router.dispatch.http import HttpTransport
 from router.dispatch.stream import OpenStream, forward
 from router.estimate.learn import TargetStats
-from router.types.account import BudgetBound, BudgetStore
+from router.types.account import UNBOUND, BudgetBound, BudgetStore
 from router.types.attempt import Adapter, Verify
 from router.types.decision import Candidate, Plan
 from router.types.request import Request
@@ -56,12 +56,9 @@ def asking(text: str = "Hi", *, model: str = "m", stream: bool = False, **fields
     return request(body=raw, stream=stream, model=model, text=text, **fields)
 
 
-def budget(asked: Request, *, bound: BudgetBound | None = None, store: BudgetStore | None = None) -> BudgetHold:
+def budget(asked: Request, *, bound: BudgetBound = UNBOUND, store: BudgetStore | None = None) -> BudgetHold:
     """Where nothing binds, no store is asked."""
-    pays = BudgetHold(cast(BudgetStore, store), TargetStats(), BudgetRoom(), asked)
-    if bound is not None:
-        pays.bind(bound)
-    return pays
+    return BudgetHold(cast(BudgetStore, store), TargetStats(), BudgetRoom(), asked, bound=bound)
 
 
 def job(

@@ -53,13 +53,12 @@ def written(folder: Path, text: str) -> Path:
 
 def decided(path: Path, content: object, model: str = "auto", header: tuple[str, str] = ("", "")) -> Decision:
     rules = index(load(path, CATALOG, ENVIRON, ENGINES), Secret("test"))
-    targets = tuple(rules.config.targets.values())
+    targets, half = tuple(rules.config.targets.values()), f"{2**61:032x}"  # an id by which chance is one half
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": content}]}).encode()
-    request = parse(Endpoint.CHAT, "r", body, [(header[0].encode(), header[1].encode())] if header[1] else [])
+    request = parse(Endpoint.CHAT, half, body, [(header[0].encode(), header[1].encode())] if header[1] else [])
     forecaster = Forecaster(targets, TargetStats(), PassRateModel(targets))
     let_pass(noon := 43_200 - time.time() % 86_400)  # prices go by the hour
-    known = OPEN, rules.screen.alone(request, OPEN), Health(time.monotonic), forecaster, 0.5
-    decision, _ = choose(rules, request, *known)
+    decision, _ = choose(rules, request, OPEN, rules.screen.alone(request, OPEN), Health(time.monotonic), forecaster)
     let_pass(-noon)
     return decision
 

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from msgspec.structs import replace
 
-from router.accounting import Settlement
 from router.api.auth import keyring
 from router.api.parse import parse
 from router.api.responses.reply import ResponsesEncoder
 from router.app import GatewayProcess
 from router.choose import CompiledPolicy
 from router.decide.eligibility import Gate
-from router.dispatch.dispatch import DispatchJob
+from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.egress import OutboundRequest
 from router.dispatch.stream import OpenStream, WholeAnswer
+from router.dispatch.tactics import run_plan
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.learn import TargetStats
 from router.observe.metrics import Telemetry
@@ -49,6 +49,8 @@ _BATCH = 4
 _MARKER = re.compile(rb"run(\d{6})x")
 _QUICK = Timeouts(connect=60_000, first=500, between=500, total=60_000)
 TACTICS = (None, None, Cascade(2), Cascade(3), Vote(3), Hedge(0), Hedge(20))
+PLANNERS = dict[str, "Planner"]()
+"""By requests."""
 
 
 class Planner(Pipeline):
@@ -62,7 +64,7 @@ class Planner(Pipeline):
     def _choose(self, rules: CompiledPolicy, request: Request, *known: Any) -> tuple[Decision, Gate, Sequence[str]]:
         decision, gate, near = super()._choose(rules, request, *known)
         decision = replace(decision, plan=replace(decision.plan, tactic=self._random.choice(TACTICS)))
-        mood = self.moods[request.id]
+        mood, PLANNERS[request.id] = self.moods[request.id], self
         if mood == "honest":
             return decision, gate, near
         plan = replace(decision.plan, steps=tuple(self._careless(rules, request, decision.plan.steps)))
@@ -73,12 +75,12 @@ class Planner(Pipeline):
             gate = replace(gate, classification=replace(gate.classification, classes=nothing))
         return replace(decision, plan=plan), gate, near
 
-    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> WholeAnswer | OpenStream:
+    async def ask(self, dispatcher: Dispatcher, job: DispatchJob) -> WholeAnswer | OpenStream:
         """Answers are liked or not, or nobody can say."""
         try:
-            return await super()._dispatch(replace(job, verify=self._judged), settlement)
+            return await run_plan(dispatcher, replace(job, verify=self._judged))
         finally:
-            self._outcomes.update(f"asked as {one.role}" for one in settlement.budget.attempts if one.role)
+            self._outcomes.update(f"asked as {one.role}" for one in job.budget.attempts if one.role)
 
     async def _judged(self, asked: Question) -> list[Verdict]:
         return [Verdict("dice", self._random.choice((0.0, 0.0, 1.0, None))) for _ in asked.answers]
@@ -97,10 +99,8 @@ class Universe:
     """What all worlds share."""
 
     def __init__(self, home: Path, recorder: Recorder) -> None:
-        self.home, self.recorder = home, recorder
-        self.asked: dict[int, Asked] = {}
-        self.outcomes: Counter[str] = Counter()
-        self.violations: list[str] = []
+        self.home, self.recorder, self.outcomes = home, recorder, Counter[str]()
+        self.asked, self.violations = dict[int, Asked](), list[str]()
 
 
 class Play:

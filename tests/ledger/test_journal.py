@@ -24,7 +24,7 @@ from router.ledger import postgres as journals
 from router.ledger.journal import Item, SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.postgres import PostgresConnection, PostgresLedger
-from router.ledger.write import RequestOutcome, recover, renew, settle
+from router.ledger.write import recover, renew, settle
 from router.types.account import LEASE_MS, Journal, LedgerUnavailable, Row
 from router.types.target import Secret
 from tests.ledger.books import NOTES, found, with_journal, with_ledger
@@ -185,7 +185,7 @@ def test_a_request_whose_process_died_is_charged_at_its_hold(ledger: Ledger) -> 
         states = found(ledger, "SELECT state FROM requests ORDER BY id")
         assert [row["state"] for row in states] == ["held", "settled", "settled"]
         recover(journal, over + LEASE_MS + 1)
-        settle(journal, "done", RequestOutcome(status=500, cost=9))
+        settle(journal, "done", status=500, cost=9)
         await journal.committed()
 
     with_ledger(ledger, work)

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from router.api.parse import parse
-from router.choose import chance, check, choose
+from router.choose import check, choose
 from router.config.load import load_policy
 from router.decide.explain import Explanation, encode, explain
 from router.decide.health import Health
@@ -74,8 +74,7 @@ def decided(side: PolicyReplay, route: str, body: dict[str, Any], headers: Any) 
     check(rules, request, caller)
     screened, at = rules.screen.alone(request, caller), int(request.id[:12], 16)
     before = SessionState("cheap", 4_000, 2, at - 5_000) if request.limits.session else NEW
-    arguments = (screened, Health(lambda: 0.0), side.forecaster, chance(request.id))
-    chosen, _ = choose(rules, request, caller, *arguments, progress=before)
+    chosen, _ = choose(rules, request, caller, screened, Health(lambda: 0.0), side.forecaster, progress=before)
     document, seen = encode(explain(chosen)), chosen.classification
     row = (request.id, at, "settled", "chat", route, chosen.plan.route, int(request.stream), "", request.limits.session)
     return document, RequestRow._make((*row, "", seen.data_class, 200, 7, "", seen.task.value, 1, document.decode()))

@@ -14,7 +14,7 @@ from router.decide.in_force import PolicyInForce, in_force
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import LearningFacts, say
 from router.ledger.rows import adopted
-from router.ledger.write import RequestOutcome, insert_held, settle
+from router.ledger.write import insert_held, settle
 from router.types.account import Amount, Journal
 from router.types.attempt import Attempt, CountSource, SourceScore, Usage
 from router.types.decision import Candidate, Decision, Dropped, Estimate, Plan, Weighed
@@ -165,17 +165,17 @@ def _write(journal: Journal, one: Happened, known: Mapping[str, Target]) -> None
     if one.ends == "recovered":
         journal.change(_WRITTEN_LATE, (one.id,))
     if one.ends == "settled" or one.tried:
-        settle(journal, one.id, _outcome(one, known))
+        settle(journal, one.id, **_outcome(one, known))
     about = LearningFacts.of(decided.classification, {name: rate for name, (rate, _) in one.weighed.items()})
     for judgement in one.judged:
         said = SourceScore(request_id=one.id, attempt=1, target=one.tried[0].target, **structs.asdict(judgement))
         say(journal, said, about, one.at_ms + HOUR_MS)
 
 
-def _outcome(one: Happened, known: Mapping[str, Target]) -> RequestOutcome:
+def _outcome(one: Happened, known: Mapping[str, Target]) -> dict[str, Any]:
     attempts = tuple(_attempt(one, tried, known.get(tried.target)) for tried in one.tried)
     good = bool(attempts) and attempts[-1].outcome == "ok"
-    return RequestOutcome(
+    return dict(
         status=one.status or (200 if good else 502),
         error=one.error or (None if good or one.status else "server_error"),
         attempts=attempts,

@@ -21,7 +21,7 @@ _QUOTE = ord('"')
 _NULL = Raw(b"null")
 
 
-def read(raw: Raw, kind: type[T], param: str) -> T:
+def read(raw: Raw | bytes, kind: type[T], param: str) -> T:
     """Decodes one value; raises a 400 whose `param` is the full path of the mistake."""
     try:
         decoder: Decoder[T] = _DECODERS.get(kind) or _DECODERS.setdefault(kind, Decoder(kind))
@@ -337,14 +337,12 @@ class _Input(Struct):
     input: str
 
 
-def _tools(body: Fields) -> dict[str, object]:
+def _tools(listed: list[Fields] | None, choice: Raw, parallel: object) -> dict[str, object]:
     """The chat fields `tools`, `tool_choice` and `parallel_tool_calls`: none without a tool: chat refuses them."""
-    listed = stated(body, "tools", list[Fields]) or ()
-    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(listed)]
-    choice, allowed = _choice(given(body, "tool_choice"), {name for name, _ in tools})
+    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(listed or ())]
+    chosen, allowed = _choice(choice, {name for name, _ in tools})
     offered = [tool for name, tool in tools if name in allowed]
-    fields = {"tools": offered, "tool_choice": choice, "parallel_tool_calls": given(body, "parallel_tool_calls")}
-    return fields if offered else {}
+    return {"tools": offered, "tool_choice": chosen, "parallel_tool_calls": parallel} if offered else {}
 
 
 def custom_names(body: Fields) -> frozenset[str]:
@@ -378,9 +376,9 @@ def _tool(tool: Fields, param: str) -> tuple[str, dict[str, object]]:
     return _string(tool, "name", param, _ABOVE), {"type": "function", "function": described, **rest}
 
 
-def _choice(raw: Raw | None, names: set[str]) -> tuple[object, set[str]]:
+def _choice(raw: Raw, names: set[str]) -> tuple[object, set[str]]:
     """(chat's `tool_choice`, names of the tools to offer)"""
-    if raw is None:
+    if raw == _NULL:
         return None, names
     if _is_string(raw):
         return _mode(read(raw, str, "tool_choice"), names, "tool_choice"), names
@@ -429,33 +427,54 @@ class _Schema(Struct, omit_defaults=True):
     description: str | None = None
 
 
-def to_chat(body: Fields) -> Fields:
-    """The same request for `/v1/chat/completions`; a field that neither API knows passes untouched.
+class _Text(Struct):
+    format: Raw = _NULL
+    verbosity: object = None
+
+
+class _Translated(Struct):
+    """What of a request is said otherwise over chat."""
+
+    input: Raw = _NULL
+    instructions: str | None = None
+    tools: list[Fields] | None = None
+    tool_choice: Raw = _NULL
+    parallel_tool_calls: object = None
+    text: _Text | None = None
+    reasoning: Fields | None = None
+    include: list[str] | None = None
+    max_output_tokens: int | None = None
+    top_logprobs: int | None = None
+    background: bool | None = None
+
+
+def to_chat(body: Fields, data: bytes) -> Fields:
+    """The same request for `/v1/chat/completions`; a field that neither API knows passes untouched. `body` and `data`
+    are the same.
 
     Raises `ClientError` 400 for what is wrong, and for what needs a store or a tool that the provider runs.
     """
     for name in body:
         if name in _REFUSED and given(body, name) is not None:
             raise wrong(name, _REFUSED[name])
-    if stated(body, "background", bool):
+    fields = read(data, _Translated, "")
+    if fields.background:
         raise wrong("background", "no responses are stored here: send false and use stream.")
-    limit = stated(body, "max_output_tokens", int)
+    limit, top, text = fields.max_output_tokens, fields.top_logprobs or 0, fields.text or _Text()
     if limit is not None and limit < 1:
         raise invalid("max_output_tokens", "max_output_tokens must be at least 1.")
-    top = stated(body, "top_logprobs", int) or 0
     if not 0 <= top <= 20:
         raise invalid("top_logprobs", "top_logprobs must be between 0 and 20.")
-    text = stated(body, "text", Fields) or {}
     passed = {name: raw for name, raw in body.items() if name not in _HANDLED}
     translated: dict[str, object] = {
-        "messages": _messages(body),
-        **_tools(body),
-        "response_format": _format(text),
-        "verbosity": given(text, "verbosity"),
-        **_reasoning(stated(body, "reasoning", Fields) or {}),
+        "messages": _messages(fields.input, fields.instructions),
+        **(_tools(fields.tools, fields.tool_choice, fields.parallel_tool_calls)),
+        "response_format": None if text.format == _NULL else _format(text.format),
+        "verbosity": text.verbosity,
+        **(_reasoning(fields.reasoning) if fields.reasoning else {}),
         "max_completion_tokens": limit,
         # Chat refuses `top_logprobs` without `logprobs`; 0 is the default that a client may echo.
-        "logprobs": True if top or LOGPROBS in included(body) else None,
+        "logprobs": True if top or LOGPROBS in (fields.include or ()) else None,
         "top_logprobs": top or None,
     }
     return passed | {name: Raw(encode(value)) for name, value in translated.items() if value is not None}
@@ -466,12 +485,11 @@ def included(body: Fields) -> list[str]:
     return stated(body, "include", list[str]) or []
 
 
-def _messages(body: Fields) -> list[_InputMessage | _AssistantTurn]:
-    """`input` (a string or a list of items) behind `instructions`; raises a 400 that names the item."""
-    raw, transcript = given(body, "input"), _Transcript()
-    if raw is None:
+def _messages(raw: Raw, instructions: str | None) -> list[_InputMessage | _AssistantTurn]:
+    """`raw`, the `input` (a string or a list of items), behind `instructions`; raises a 400 that names the item."""
+    transcript = _Transcript()
+    if raw == _NULL:
         raise invalid("input", "input is missing: send a text or a list of items.")
-    instructions = stated(body, "instructions", str)
     if instructions is not None:
         transcript.message("system", instructions)
     if _is_string(raw):
@@ -482,13 +500,13 @@ def _messages(body: Fields) -> list[_InputMessage | _AssistantTurn]:
     return transcript.finished()
 
 
-def _format(text: Fields) -> object:
+def _format(raw: Raw) -> object:
     """Plain text is what chat gives anyway."""
-    form = stated(text, "format", _Format, "text")
-    if form is None or form.type == "text":
+    form = read(raw, _Format, "text.format")
+    if form.type == "text":
         return None
     if form.type == "json_schema":
-        return {"type": form.type, "json_schema": stated(text, "format", _Schema, "text")}
+        return {"type": form.type, "json_schema": read(raw, _Schema, "text.format")}
     if form.type != "json_object":
         raise invalid("text.format.type", "text.format.type must be one of text, json_schema, json_object.")
     return {"type": form.type}
