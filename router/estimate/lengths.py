@@ -125,19 +125,7 @@ class Lengths(NamedTuple):
 
     def tokens(self, law: LengthLaw, read: float) -> float:
         """Expected of a request."""
-        whole = read + self.least
-        x, (base, of_target, of_template, *_) = log(whole / self.usual), law
-        if of_target is not of_template:  # something was learned
-            known, much = [], 0.0
-            for level, slope, low, high in (of_target, of_template):
-                near = min(max(x, low), high)
-                known.append((level + slope * near, x - near))
-                much += abs(level + slope * near) * STEEPEST_FADE
-            # What differs much is rather of these requests; but no quicker than what was read grows, so that of a
-            # longer request no less is expected.
-            for (there, away), far in zip(known, self.far, strict=True):
-                base += there * exp(-((away / max(far - much, much)) ** 2) / 2)
-        return max(whole * exp(base) - self.smallest, read * self.least_share, self.fewest)
+        return float(self.each(law_table([law]), read)[0])
 
     def each(self, table: Vector, read: float) -> Vector:
         """[T], as `tokens`, of the targets of a `law_table`."""
@@ -148,6 +136,8 @@ class Lengths(NamedTuple):
             near = np.minimum(np.maximum(x, low), high)
             there = level + slope * near
             much = np.abs(there).sum(axis=0) * STEEPEST_FADE
+            # What differs much is rather of these requests; but no quicker than what was read grows, so that of a
+            # longer request no less is expected.
             width = np.maximum(np.array(self.far)[:, None] - much, much)
             times = times * np.exp((there * np.exp(((x - near) / width) ** 2 / -2)).sum(axis=0))
         least = max(read * self.least_share, self.fewest)

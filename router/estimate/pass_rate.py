@@ -182,6 +182,11 @@ class ExpectedRates(NamedTuple):
     sd: Callable[[], Vector]
     """[n]: standard deviation, worked out for whoever asks."""
 
+    def times(self, whole: Vector) -> "ExpectedRates":
+        """Of answers that may not be whole, with these chances [n] that they are."""
+        p, nodes, own_sd = whole * self.p, whole * self.nodes, whole * self.own_sd
+        return self._replace(p=p, nodes=nodes, own_sd=own_sd, sd=lambda: whole * self.sd())
+
 
 def _deviation(p: Vector, nodes: Vector, own_sd: Vector) -> Vector:
     squared = p * p
