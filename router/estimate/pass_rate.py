@@ -13,15 +13,27 @@ from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import DataError
-from router.estimate.posterior import LEAST_WEIGHT, MOST_TEMPLATES, Pooled, Posterior, Recent, noise
+from router.estimate.posterior import (
+    LEAST_WEIGHT,
+    MOST_TEMPLATES,
+    Pooled,
+    Posterior,
+    Recent,
+    State,
+    noise,
+    pack,
+    unpack,
+)
 from router.estimate.templates import (
     LEAST_DOUBT,
     LEAST_SLOPE,
     MOST_SURPRISE,
     Templates,
+    Watched,
     believed,
     credible,
     doubt,
@@ -194,6 +206,24 @@ def _deviation(p: Vector, nodes: Vector, own_sd: Vector) -> Vector:
     return np.asarray(np.sqrt(np.minimum(own_sd * own_sd + spread, p - squared)))
 
 
+VERSION = 4
+"""Of the bytes; evidence of another version is not understood."""
+
+
+class _State(Struct, frozen=True, array_like=True):
+    """What was observed; `basis`: of the cards that it corrects; `said`: of each group, and target, of `by_tenant`."""
+
+    version: int
+    basis: str
+    of_all: State
+    templates: list[tuple[State, Watched]]
+    said: list[State]
+    alike: dict[str, dict[str, float]]
+
+
+_state_decoder = msgspec.msgpack.Decoder(_State)
+
+
 class PassRateModel:
     """Of the policy in force: its targets, in their order. One for a process.
 
@@ -216,22 +246,30 @@ class PassRateModel:
         self.restore(state)
 
     def state(self) -> bytes:
-        parts = self.posterior.state(), self.templates.state(), self.by_tenant.state(), self._alike
-        return msgspec.msgpack.encode(parts)
+        said = [pack(group, known, (str(target),)) for (group, target), known in self.by_tenant.groups.items()]
+        of_all, templates = pack("", self.posterior.seen, self.posterior.targets), self.templates.state()
+        return msgspec.msgpack.encode(_State(VERSION, load().version, of_all, templates, said, self._alike))
 
     def restore(self, state: bytes) -> bool:
-        """False: the state is of another version, and nothing is known of it."""
+        """In the place of what was observed. False, and nothing is known: it is of another version, or damaged."""
+        self._build(self._targets)
         try:
-            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, dict[str, dict[str, float]]])
-        except msgspec.DecodeError:
+            known = _state_decoder.decode(state)
+            if (known.version, known.basis) != (VERSION, load().version):
+                return False
+            self.posterior.restore(known.of_all)
+            self.templates.restore(known.templates)
+            for row in known.said:
+                if row[2][0] in self._at:
+                    unpack(row, self.by_tenant.groups[row[0], row[2][0]], row[2])
+        except (msgspec.DecodeError, ValueError):
+            self._build(self._targets)
             return False
-        understood = self.posterior.restore(parts[0]) and self.templates.restore(parts[1])
-        understood = understood and self.by_tenant.restore(parts[2], self._at)
-        self._alike.update(parts[3] if understood else {})
-        return understood
+        self._alike.update(known.alike)
+        return True
 
     def _build(self, targets: Sequence[Target]) -> None:
-        self._at = {target.id: at for at, target in enumerate(targets)}
+        self._targets, self._at = targets, {target.id: at for at, target in enumerate(targets)}
         self._alike = Recent[str, dict[str, float]](MOST_TEMPLATES, dict)
         cards = load()
         known = [ability(cards, card(target)) for target in targets]
@@ -263,7 +301,7 @@ class PassRateModel:
         at_tasks = 3 + _SHARES - SHARE
         centring = np.eye(ABILITIES) - _MEAN  # of what each ability is above their mean
         own[:, at_tasks] += np.einsum("ij,tjk,ik->ti", centring, covariances, centring) / 16
-        self.posterior = Posterior(tuple(self._at), _COMMON_VARIANCES, own, basis=cards.version)
+        self.posterior = Posterior(tuple(self._at), _COMMON_VARIANCES, own)
         self.templates = Templates(tuple(self._at), len(LEARNED))
         self.by_tenant = Pooled(MOST_SAID, 4 + len(LEARNED))
         self._usual_now = np.zeros(0), np.zeros(0)
