@@ -36,6 +36,7 @@ from router.estimate.templates import (
     Watched,
     believed,
     credible,
+    cusum,
     doubt,
     kept,
 )
@@ -423,9 +424,8 @@ def _ability_for(rate: float) -> float:
 
 # Whether a target is still what it was: a change in how often it passes, or in the name of what answers.
 #
-# Two one-sided CUSUM sums (Page 1954) of residuals in units of their own running mean and deviation, so that an
-# estimate that is off is no alarm, nor is one that slowly learns. Small changes (under `SLACK`) are left to the
-# posterior.
+# By residuals in units of their own running mean and deviation, so that an estimate that is off is no alarm, nor is one
+# that slowly learns. Small changes (under `SLACK`) are left to the posterior.
 
 SLACK = 0.25
 """Standard deviations of one score by which a target may move; a change of twice that is found fastest."""
@@ -448,38 +448,29 @@ MOST_NAMES = 64
 """Remembered of each target; the one unseen for longest is forgotten."""
 
 
-class _CusumSide:
-    """Sum of one direction, and what had been seen when it last was 0."""
-
-    __slots__ = ("seen", "sum", "total")
-
-    def __init__(self) -> None:
-        self.sum, self.seen, self.total = 0.0, 0, 0.0
-
-
 class _Scores:
-    __slots__ = ("mean", "seen", "sides", "total", "variance")
+    """Of one target: mean and variance of surprises, how far they went of late, and what had been seen, and scored in
+    all, when that last was 0."""
+
+    __slots__ = ("mean", "seen", "sides", "since", "total", "variance")
 
     def __init__(self) -> None:
         self.seen, self.total, self.mean, self.variance = 0, 0.0, 0.0, 1.0
-        self.sides = {-1: _CusumSide(), 1: _CusumSide()}
+        self.sides, self.since = (0.0, 0.0), [(0, 0.0)] * 2
 
-    def add(self, surprise: float, score: float) -> _CusumSide | None:
-        """The side that has gone too far."""
-        gone, away = None, surprise - self.mean
-        for sign, side in self.sides.items():
-            side.sum = side.sum + sign * away / self.variance**0.5 - SLACK if self.seen >= SETTLED else 0.0
-            if side.sum <= 0:
-                side.sum, side.seen, side.total = 0.0, self.seen, self.total
-            elif side.sum > THRESHOLD:
-                gone = side
+    def add(self, surprise: float, score: float) -> tuple[int, float] | None:
+        """Since when a side has gone too far."""
+        away, settled = surprise - self.mean, self.seen >= SETTLED
+        self.sides = cusum(self.sides, away / self.variance**0.5, SLACK) if settled else (0.0, 0.0)
+        pairs = list(zip(self.sides, self.since, strict=True))
+        self.since = [since if side else (self.seen, self.total) for side, since in pairs]
         self.seen += 1
         self.total += score
         self.mean += away / min(self.seen, MEMORY)
         self.variance = max(
             LEAST_VARIANCE, self.variance + (away**2 - self.variance) / min(self.seen + SETTLED, MEMORY)
         )
-        return gone
+        return next((since for side, since in pairs if side > THRESHOLD), None)
 
 
 class Drift:
@@ -508,12 +499,12 @@ class Drift:
             return None
         surprise -= mean
         scores = self._scores[target]
-        side = scores.add(max(-MOST_SURPRISE, min(MOST_SURPRISE, surprise)), score)
-        if side is None:
+        since = scores.add(max(-MOST_SURPRISE, min(MOST_SURPRISE, surprise)), score)
+        if since is None:
             return None
         del self._scores[target]
-        before = side.total / max(1, side.seen)
-        after = (scores.total - side.total) / (scores.seen - side.seen)
+        seen, total = since
+        before, after = total / max(1, seen), (scores.total - total) / (scores.seen - seen)
         if abs(after - before) < LEAST_CHANGE:  # what was expected was off, not what it does
             return None
         for key in [key for key in self._templates if key[0] == target]:

@@ -52,7 +52,7 @@ State = tuple[str, int, tuple[str, ...], bytes]
 
 def pack(group: str, known: Fading, names: Sequence[str], form: str = "<f8") -> State:
     """The sums of targets by name, for `unpack`; in full, or as small floats (`<f4`)."""
-    rows = known.sums.reshape(len(names), -1)
+    rows = known.sums.reshape(len(names), known.sums.shape[-1])
     at = np.flatnonzero(rows.any(axis=1))
     return group, known.at_ms, tuple(names[row] for row in at.tolist()), rows[at].astype(form).tobytes()
 
@@ -61,7 +61,7 @@ def unpack(state: State, known: Fading, names: Sequence[str], form: str = "<f8")
     """In the place of what was known; what was observed of a target that has no name here is dropped. Raises ValueError
     for what is of other features, or no number."""
     _, known.at_ms, stated, data = state
-    rows = known.sums.reshape(len(names), -1)
+    rows = known.sums.reshape(len(names), known.sums.shape[-1])
     sums = np.frombuffer(data, form).reshape(len(stated), rows.shape[1])
     if not np.isfinite(sums).all():
         raise ValueError("what was observed is not finite")
@@ -317,24 +317,22 @@ BEYOND, RECENT = 1.5, 32
 
 
 class QuantileWindow:
-    """Whole numbers, 0 ≤ value < 2**63. Adding costs a move of at most 1 KiB, a quantile one look-up."""
+    """Whole numbers, 0 ≤ value < 2**63. Adding costs two moves of at most 1 KiB, a quantile one look-up."""
 
-    __slots__ = ("_next", "_order", "_sorted", "count", "sum")
+    __slots__ = ("_order", "_sorted", "count", "sum")
 
     def __init__(self) -> None:
         self._order, self._sorted = array("q"), array("q")
-        self._next = self.count = self.sum = 0
+        self.count = self.sum = 0
 
     def add(self, value: int) -> None:
         if self.count < SIZE:
-            self._order.append(value)
             self.count += 1
         else:
-            oldest = self._order[self._next]
+            oldest = self._order.pop(0)
             del self._sorted[bisect_left(self._sorted, oldest)]
-            self._order[self._next] = value
-            self._next = (self._next + 1) % SIZE
             self.sum -= oldest
+        self._order.append(value)
         insort(self._sorted, value)
         self.sum += value
 
@@ -352,8 +350,7 @@ class QuantileWindow:
         beyond = sum(math.log((value + 1) / threshold) for value in top)
         steepness = (beyond + TAIL_PRIOR * TAIL_WEIGHT) / (len(top) + TAIL_WEIGHT)
         reach = max(len(top) / self.count / (1 - share), 1.0) ** steepness
-        latest = range(self._next - min(RECENT, self.count), self._next)
-        return int(max(min(threshold * reach, top[-1] * BEYOND), *(self._order[at] for at in latest)))
+        return int(max(min(threshold * reach, top[-1] * BEYOND), *self._order[-RECENT:]))
 
     def lower(self, share: float) -> int:
         """The mirror image: a bound that the next value stays above with probability `share`."""

@@ -152,12 +152,17 @@ def _carried(
     return mean, np.array(moved)
 
 
+def cusum(sides: tuple[float, float], surprise: float, slack: float) -> tuple[float, float]:
+    """By how much surprises went below 0 of late, and above, beyond the slack of each (Page 1954)."""
+    return max(sides[0] - surprise - slack, 0.0), max(sides[1] + surprise - slack, 0.0)
+
+
 Watched = tuple[float, float, float]
 
 
 class _TemplateSums(Fading):
     """`watched`: outcomes since the template was last found to be another, and how far its answers have been worse of
-    late than before, and better (CUSUM, Page 1954), in standard deviations of a score."""
+    late than before, and better, in standard deviations of a score."""
 
     watched: Watched = 0.0, 0.0, 0.0
 
@@ -170,8 +175,7 @@ class _TemplateSums(Fading):
             # Weighted as the mean is, so that the sum of surprises stays near 0 whatever requests look like.
             surprise = float((score - usual) * sums[0] / weight * noise(foretold) / math.sqrt(noise(usual)))
             surprise = min(max(surprise, -MOST_SURPRISE), MOST_SURPRISE)
-            worse = max(worse - weight * (surprise + CHANGE_SLACK), 0.0)
-            better = max(better + weight * (surprise - CHANGE_SLACK), 0.0)
+            worse, better = cusum((worse, better), weight * surprise, weight * CHANGE_SLACK)
             if max(worse, better) > CHANGED:
                 self.sums *= np.minimum(LEFT / np.maximum(self.sums[:, :1], 1e-9), 1.0)
                 count = worse = better = 0.0
