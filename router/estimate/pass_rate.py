@@ -242,8 +242,7 @@ class PassRateModel:
 
     def adopt(self, targets: Sequence[Target]) -> None:
         """Another policy is in force: what was observed goes on with the targets' names."""
-        state = self.state()
-        self._build(targets)
+        state, self._targets = self.state(), targets
         self.restore(state)
 
     def state(self) -> bytes:

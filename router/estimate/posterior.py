@@ -250,6 +250,11 @@ class Recent(OrderedDict[K, V]):
         return value
 
 
+def counted(sums: Vector, most: float) -> Vector:
+    """What sums, of which the first in each row is the weight, count for with a weight of `most` at most."""
+    return np.asarray(sums / (sums[..., :1] / most + 1))
+
+
 class Turn(NamedTuple):
     """What the outcomes of a group counted for before one more of them, and what they count for with it, both as of
     `at_ms`: the one is to be taken back and the other learned."""
@@ -262,10 +267,7 @@ class Turn(NamedTuple):
 class Pooled:
     """What is learned for all of what a group of outcomes says: it counts at most with a weight of `most`, at its mean.
     Of a tenant's outcomes for all tenants: its requests and its standards are its own, and it may be wrong; where no
-    keys are, of a template's. Of a template's for its application. In which order they came, and what was replaced,
-    does not matter.
-
-    The first of the sums is the weight, in each row where there are several.
+    keys are, of a template's. In which order they came, and what was replaced, does not matter.
     """
 
     def __init__(self, most: float, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS) -> None:
@@ -281,13 +283,13 @@ class Pooled:
             return Turn(np.zeros(sums.shape), sums, at_ms)
         known, most = self.groups[group, key], most or self._most
         self.groups.move_to_end((group, key))
-        before = known.sums / (known.sums[..., :1] / most + 1)
+        before = counted(known.sums, most)
         left, share = known.fade(at_ms)
         known.sums += sums * share
         if known.sums[..., 0].max() < LEAST_WEIGHT:
             del self.groups[group, key]
             known.sums[...] = 0.0
-        return Turn(before * left, known.sums / (known.sums[..., :1] / most + 1), known.at_ms)
+        return Turn(before * left, counted(known.sums, most), known.at_ms)
 
     def share(self, group: str, key: Hashable) -> float:
         """Of each outcome of a group about `key`, what counts."""

@@ -1,6 +1,5 @@
 """Requests and targets as small as a decision allows."""
 
-from collections.abc import Mapping
 from functools import partial
 from math import log
 from typing import Any
@@ -9,7 +8,7 @@ import msgspec
 import numpy as np
 
 from router.decide.eligibility import ClassGuard, Gate, Requirements
-from router.estimate.caches import COLD, CachedPrompt
+from router.estimate.caches import CachedPrompt
 from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
@@ -72,16 +71,11 @@ USUAL = reading(USUAL_OUTPUT, USUAL_THINKING)
 
 
 def estimate(
-    place: Target,
-    asked: Request,
-    learned: TargetStats,
-    task: Task = Task.CHAT,
-    reading: Reading | None = None,
-    cached: Mapping[str, float] = COLD.reads,
-    **seen: Any,
+    place: Target, asked: Request, learned: TargetStats, task: Task = Task.CHAT, reading: Reading = USUAL, **more: Any
 ) -> Estimate:
-    about = Classification(data_class="internal", difficulty=0.5, task=task, reading=reading or USUAL, **seen)
-    given = ForecastInput(asked, about, cached=CachedPrompt(cached))
+    cached = CachedPrompt(more.pop("cached", {}))
+    about = Classification(data_class="internal", difficulty=0.5, task=task, reading=reading, **more)
+    given = ForecastInput(asked, about, cached=cached)
     return Forecaster((place,), learned, PassRateModel((place,))).estimates((place,), given)[0]
 
 

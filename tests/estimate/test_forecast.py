@@ -126,10 +126,8 @@ def test_targets_in_the_order_asked_for_and_efforts_and_caps_of_clients_do_not_f
 @each_row("choices", [1, 3])
 def test_thoughts_are_counted_in_every_choice_and_at_their_own_price(choices: int) -> None:
     asked = request(effort="low", n=choices)
-    known, tokens = (
-        forecast(THINKING, asked, seen=reads(400, 1)),
-        estimate(THINKING[0], asked, TargetStats()).input_tokens,
-    )
+    known = forecast(THINKING, asked, seen=reads(400, 1))
+    tokens = estimate(THINKING[0], asked, TargetStats()).input_tokens
     usage = Usage(input_uncached=tokens, output_visible=400 * choices, output_reasoning=700 // 2 * choices)
     assert known.cost[0] == pytest.approx(charge(DEAR, usage).nano, rel=3e-3)
     assert known.foretold[2][0] == pytest.approx(350 * choices, rel=3e-3)
@@ -166,13 +164,8 @@ def test_size_tiers(tokens: int) -> None:
 
 def test_a_tier_is_reached_by_the_tokens_that_a_target_makes_of_a_text() -> None:
     """This one takes twice as many as usual."""
-    sizes = (100, 1_000) * 100
-    learned = taught(
-        *(
-            AttemptSample(target="tiers", script="text", output=10, input=2 * size, expected_input=size)
-            for size in sizes
-        )
-    )
+    sizes, sample = (100, 1_000) * 100, AttemptSample(target="tiers", script="text", output=10)
+    learned = taught(*(structs.replace(sample, input=2 * size, expected_input=size) for size in sizes))
     asked = request(prompt_bytes=round(7_000 / 0.17), dense_bytes=0, max_output=10)
     cost = forecast((TIERED,), asked, learned).cost[0]
     assert 14_000 * 1_900 < cost == pytest.approx(estimate(TIERED, asked, learned).cost, rel=0.01)

@@ -128,11 +128,8 @@ def test_all_gateways_expect_the_same_of_the_same_answers_in_any_order(
 
 def test_each_of_the_first_answers_of_a_template_is_news_however_much_its_target_was_asked_before() -> None:
     learned = Pupil().see(*[500] * 2_000)
-    forecaster, template = (
-        Forecaster((PLACE,), learned, PassRateModel((PLACE,))),
-        structs.replace(SEEN, template="7" * 24),
-    )
-    outputs = []
+    forecaster, outputs = Forecaster((PLACE,), learned, PassRateModel((PLACE,))), []
+    template = structs.replace(SEEN, template="7" * 24)
     for tokens in (3_000, *[20] * 6):
         learned.see(tokens, template="7" * 24)
         outputs.append(float(forecaster.forecast((PLACE,), ForecastInput(request(), template)).foretold[1][0]))
