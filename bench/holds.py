@@ -25,8 +25,10 @@ from adapters.catalog import shipped
 from router.api.parse import parse
 from router.classify.difficulty import read
 from router.dispatch.meter import STEP
-from router.estimate.estimate import affordable_output, estimates, fit, worst_cost
+from router.estimate.estimate import affordable_output, fit, worst_cost
+from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.learn import EXTEND, TargetStats
+from router.estimate.pass_rate import PassRateModel
 from router.estimate.price import charge
 from router.types.attempt import AttemptSample, TextBytes, Usage
 from router.types.decision import Candidate
@@ -166,7 +168,8 @@ def _runs(place: Target, answers: list[Row], shuffles: int) -> Iterable[list[Hel
 def _one(place: Target, answer: Row, learned: TargetStats, density: float) -> Held:
     request = _request(answer.prompt)
     known = read(request)
-    step = Candidate(place, estimates((place,), request, learned, known.task, known.reading)[0])
+    forecaster = Forecaster((place,), learned, PassRateModel((place,)))
+    step = Candidate(place, forecaster.estimates((place,), ForecastInput(request, known))[0])
     asked = fit(step, request, step.estimate.tight, learned)
     assert asked is not None, "what is held for a request is enough for it"
     held, extensions, cut = step.estimate.tight.usd, 0, False

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from functools import partial
-from math import isfinite
 from operator import attrgetter
 from typing import Protocol
 
@@ -23,8 +22,7 @@ from router.dispatch.refusals import unknown_model
 from router.dispatch.tactics import always_the_same
 from router.errors import ClientError
 from router.estimate.caches import COLD, LEAST, CachedPrompt
-from router.estimate.estimate import afforded, estimates, per_choice
-from router.estimate.forecast import Forecaster, takes_ms, usual_ms
+from router.estimate.forecast import Forecaster, ForecastInput, takes_ms, usual_ms
 from router.estimate.learn import TargetStats
 from router.estimate.tokens import fits_thinking
 from router.screen import Screen, Screened
@@ -40,7 +38,6 @@ from router.types.decision import (
     Dropped,
     Estimate,
     FittedRequest,
-    Foretold,
     Objective,
     Plan,
     RequestProfile,
@@ -195,14 +192,11 @@ def _plan(
     """By the route's strategy. Where it goes by forecasts, only targets that will be asked are estimated. `name`: of
     the route; `limit`, `thinking`: what it may cost and think."""
     request, seen, now, learned = gate.request, gate.classification, gate.now_ms, forecaster.learned
-    task, afford, draw = None if seen.unread else seen.task, None, chance(request.id) if len(targets) > 1 else 0.0
-    steps = partial(estimates, request=request, learned=learned, task=task, reading=seen.reading, at_ms=now)
-    steps = partial(steps, holds=live, template=seen.template, cached=cached.reads, counts=gate.counts)
-    if limit is not ANY_AMOUNT or thinking is not None:
-        as_asked = partial(steps, holds=True)
-        afford = partial(
-            afforded, request=request, learned=learned, limit=limit, thinking_cap=thinking, estimate=as_asked
-        )
+    draw = chance(request.id) if len(targets) > 1 else 0.0
+    asked = ForecastInput(request, seen, now, cached, gate.counts)
+    short = limit is not ANY_AMOUNT or thinking is not None
+    steps = partial(forecaster.estimates, asked=asked, holds=live)
+    afford = partial(forecaster.afforded, asked=asked, limit=limit, thinking_cap=thinking) if short else None
     if not isinstance(route.strategy, Weighing):
         takes = partial(takes_ms, learned=learned, choices=request.choices)
         return plan(name, route.strategy, targets, gate, steps, draw, takes, afford)
@@ -210,8 +204,8 @@ def _plan(
     if not eligible:
         queued = noted(gate.queues, ())
         return Plan(route=name, strategy=route.strategy.kind, steps=(), dropped=dropped, queued=queued)
-    fits, cap = afford(eligible) if afford else (), per_choice(request, None)
-    expected = forecaster.forecast(eligible, request, seen, now, cap, cached, gate.queues, fits)
+    fits = afford(eligible) if afford else ()
+    expected = forecaster.forecast(eligible, asked, gate.queues, fits)
     situation = DecisionInput(
         targets=eligible,
         forecast=expected if expected.later is None else for_later(expected, stakes),
@@ -237,7 +231,7 @@ _BEHIND = ("queued", "degraded", "too_slow")
 MOST_STEPS = 4
 """Targets that are tried, of those that were weighed: a request that fails so often is not helped by one more."""
 Estimates = Callable[..., Sequence[Estimate]]
-"""Of targets; `forecast`: what they were chosen by, where that has a number; `fits`: see `Afford`."""
+"""Of targets; `foretold`: what they were chosen by; `fits`: see `Afford`."""
 Afford = Callable[[Sequence[Target]], Sequence[FittedRequest | None]]
 """How each target is asked so that money and thinking tokens suffice; None: they can't. It is asked for only where
 something limits them."""
@@ -287,15 +281,12 @@ def weighed_plan(
     order = [at for at in ranked.order if fits[at] is not None] if any(fits) else list(ranked.order)
     del order[MOST_STEPS:]
     asked, sent_as = list(map(eligible.__getitem__, order)), list(map(fits.__getitem__, order)) if fits else ()
-    foretold: list[Foretold | None] = []
-    for at in order:  # what is shown of steps is what they were chosen by; None where that is no number
-        cost, output, thinking = float(expected.cost[at]), float(expected.output[at]), float(expected.thinking[at])
-        foretold.append((round(cost), round(output), round(thinking)) if isfinite(cost + output + thinking) else None)
+    foretold = np.array(expected.foretold)[:, order]  # what is shown of steps is what they were chosen by
     behind = [row.target for row in ranked.weigh() if row.why in _BEHIND] if gate.queues else ()
     return Plan(
         route=route,
         strategy=strategy.kind,
-        steps=_candidates(asked, gate, estimate(asked, forecast=foretold, fits=sent_as)),
+        steps=_candidates(asked, gate, estimate(asked, foretold=foretold, fits=sent_as)),
         dropped=dropped,
         weigh=ranked.weigh,
         queued=noted(gate.queues, behind) if gate.queues else (),

@@ -26,7 +26,7 @@ from bench.routing.predicted import PRICES
 from router.api.parse import parse
 from router.decide.strategies import CostOfPass
 from router.decide.weigh import DecisionInput, Exploration, explore
-from router.estimate.forecast import Forecaster
+from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.types.attempt import AttemptSample
@@ -95,7 +95,7 @@ class Gateway:
         """The target that is asked; `draw`: chance may try another."""
         observed = np.flatnonzero(self.of.data.truth.observed[prompt])
         targets, seen = tuple(self.of.targets[at] for at in observed), self.of.seen[prompt]
-        forecast = self.forecaster.forecast(targets, self.of.requests[prompt], seen, self.served)
+        forecast = self.forecaster.forecast(targets, ForecastInput(self.of.requests[prompt], seen, self.served))
         situation = DecisionInput(
             targets=targets, forecast=forecast, classification=seen, stakes=self.stakes, draw=draw or 0.0
         )

@@ -21,7 +21,7 @@ from router.classify.asked import asked
 from router.config.load import load_policy
 from router.decide.strategies import CostOfPass
 from router.decide.weigh import DecisionInput, excluded, expected_loss
-from router.estimate.forecast import Forecaster
+from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.types.decision import Forecast, Objective
@@ -84,7 +84,7 @@ def measure() -> Report:
         read.append(classified(request))
         if (reading := read[-1].reading) is not None:
             values[-1][difficulty.OUTPUT_OUT] = np.log(reading.output)
-        forecasts.append(forecaster.forecast(targets, request, read[-1], 0))
+        forecasts.append(forecaster.forecast(targets, ForecastInput(request, read[-1])))
     chosen = np.array([choices(targets, read, forecasts, price) for price in PRICES])
     counts = np.array([np.bincount(row, minlength=len(targets)) for row in chosen])
     tier = np.array([anchor.tier for anchor in anchors])

@@ -22,7 +22,7 @@ from bench.routing.everyday import CAUTION, classified, four_targets
 from router.config.load import load_policy
 from router.decide.weigh import DecisionInput, excluded, expected_loss, for_later
 from router.estimate.caches import COLD, LIFETIME_MS, CachedPrompt, Caches
-from router.estimate.forecast import Forecaster
+from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.types.attempt import Usage
@@ -151,7 +151,7 @@ class Gateway:
         return expected_loss(given, excluded(given, CAUTION), CAUTION).best
 
     def _forecast(self, turn: Turn, cached: CachedPrompt) -> Forecast:
-        return self.forecaster.forecast(self.places, turn.request, turn.seen, turn.at_ms, None, cached)
+        return self.forecaster.forecast(self.places, ForecastInput(turn.request, turn.seen, turn.at_ms, cached))
 
     def _sent(
         self, prefix: CachePrefix, warm: dict[str, tuple[int, int]], at: int, tokens: int, at_ms: int, read: int = 0

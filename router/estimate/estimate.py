@@ -1,24 +1,21 @@
 """The cost of a request at a target, and how the request is made to fit into a budget."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterable
 from math import inf
-from typing import Any
 
 from msgspec import Struct, structs
 
-from router.estimate.caches import COLD, keeps, least
+from router.estimate.caches import keeps
 from router.estimate.learn import InputSize, TargetStats, Work
 from router.estimate.lengths import CREDIBLE, THINKING, VISIBLE, LengthLaw
 from router.estimate.posterior import prior_share, shrink_to_prior
-from router.estimate.price import CallPrice, call_price, own_cost
-from router.estimate.tokens import LEAST_THOUGHT, NUMBERED, ThinkingLevel, card, lowest, prompts, thinking_levels
+from router.estimate.price import CallPrice, call_price
+from router.estimate.tokens import LEAST_THOUGHT, NUMBERED, ThinkingLevel, card, lowest, thinking_levels
 from router.types.account import ENDLESS, Amount
-from router.types.attempt import Usage
-from router.types.decision import AS_ASKED, UNCOUNTED, Candidate, Counts, Estimate, FittedRequest, Foretold
+from router.types.decision import Candidate, Estimate, FittedRequest
 from router.types.price import WORST_CASE, CallScope, Price, Writes
-from router.types.request import USUAL_READ, Endpoint, Reading, Request, TokensRead
-from router.types.target import Contract, Target, Task, Wire
+from router.types.request import Endpoint, Request
+from router.types.target import Contract, Target, Wire
 
 # What one request can cost at one target, for any length of its output.
 
@@ -83,10 +80,6 @@ class Size(Struct, frozen=True):
     """As a stream it shows all of its tokens …"""
     blind: bool
     """… but not yet that they come piece by piece, or none of them: `tight` has to cover the cap that is sent."""
-    output: int = 0
-    """Expected, thinking included …"""
-    thinking: int = 0
-    """… and the part of it that is."""
     holds: tuple[tuple[int, int], ...] = ()
     """What is held for, all of it and thinking: the least that an answer takes, `tight`, and the worst case."""
 
@@ -121,27 +114,19 @@ class UsualOutput(Struct, frozen=True):
     """Tokens of its longest answer past a cap: see `TargetStats.worst`."""
 
 
-def sizes(
-    request: Request,
-    asks: Iterable[tuple[Target, ThinkingLevel, UsualOutput, float, int | None]],
-    read: TokensRead,
-    forecast: Iterable[Foretold | None] = repeat(None),
-) -> list[Size]:
-    """`asks`: each target, what is asked of it and known, its margin, and a cap in place of the client's; `forecast`:
-    what the targets were chosen by, if they were."""
+SizeAsk = tuple[Target, ThinkingLevel, UsualOutput, float, int | None, tuple[float, float]]
+"""A target, what is asked of it and known, its margin, a cap in place of the client's, and what each choice is expected
+to have: visible tokens and thinking."""
+
+
+def sizes(request: Request, asks: Iterable[SizeAsk]) -> list[Size]:
     rows, embeds, asked = [], request.endpoint is Endpoint.EMBEDDINGS, request.max_output
-    for (target, rung, known, margin, cap), foretold in zip(asks, forecast, strict=False):
+    for target, rung, known, margin, cap, (words, thoughts) in asks:
         own, contract, thinks = target.model.max_output, target.model.thinking, rung.p90 > 0
         most = 0 if embeds else min((asked if cap is None else cap) or own, own)
         # Only an exact contract keeps thinking below the cap on all output.
         exact = contract.contract is Contract.EXACT and rung.number is not None
         whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
-        if foretold is not None:
-            thoughts = foretold[2] / request.choices
-            words = foretold[1] / request.choices - thoughts
-        else:
-            words = VISIBLE.tokens(known.visible, read.visible)
-            thoughts = min(THINKING.tokens(known.thought, read.thinking), known.most_thought) if thinks else 0.0
         short = min(most, known.long)
         least, answer = min(short, rung.p90 + LEAST_ANSWER), min(short, known.lowest + LEAST_ANSWER)
         uncut = max(words * known.room + min(thoughts * known.room, known.number), known.safe, LEAST_CAP + rung.p90)
@@ -153,11 +138,18 @@ def sizes(
         tight_thinking = min(tight if blind else int(start * margin), whole_thinking)
         worst, shown = known.worst, contract.streamed or not thinks
         first = max(answer, worst), min(known.lowest, answer) if known.bounded else answer
-        output, thinking = min(most, int(words + thoughts)), int(min(most, thoughts))
         holds = first, (max(tight, worst), tight_thinking), (max(most, worst), whole_thinking)
-        figures = most, least, tight, tight_thinking, whole_thinking
-        rows.append(Size(*figures, shown, blind, output, thinking, holds))
+        rows.append(Size(most, least, tight, tight_thinking, whole_thinking, shown, blind, holds))
     return rows
+
+
+def sized(
+    request: Request, target: Target, rung: ThinkingLevel, known: UsualOutput, margin: float, step: Estimate
+) -> Size:
+    """As `sizes`, at a cap and for what was read as of an estimate, by what was learned since."""
+    words = VISIBLE.tokens(known.visible, step.read.visible)
+    thoughts = min(THINKING.tokens(known.thought, step.read.thinking), known.most_thought)
+    return sizes(request, [(target, rung, known, margin, step.cap, (words, thoughts))])[0]
 
 
 def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work) -> UsualOutput:
@@ -195,69 +187,7 @@ def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work
     )
 
 
-# Targets × request → Estimates.
-
-
-def estimates(
-    targets: Sequence[Target],
-    request: Request,
-    learned: TargetStats,
-    task: Task | None = Task.CHAT,
-    reading: Reading | None = None,
-    at_ms: int = 0,
-    holds: bool = True,
-    template: str = "",
-    cached: Mapping[str, float] = COLD.reads,
-    counts: Counts = UNCOUNTED,
-    forecast: Sequence[Foretold | None] = (),
-    fits: Sequence[FittedRequest | None] = (),
-) -> list[Estimate]:
-    """Pure. `at_ms`: Unix. `forecast`: what the targets were chosen by, in place of what would be expected here;
-    `fits`: how each of them would be asked (see `afforded`). Without `holds` what it may cost at most is left out,
-    which is most of the work."""
-    cap, read = per_choice(request, None), USUAL_READ if reading is None else reading.tokens
-    work, widened = learned.work(task, template, read.stated), bool(learned.margins or learned.billed)
-    made = [fitted or AS_ASKED for fitted in fits] if fits else [AS_ASKED] * len(targets)
-    asks, inputs, script = [], [], request.script
-    for target, fitted in zip(targets, made, strict=True):
-        key = fitted.effort or target.effort or request.effort or "", work, fitted.thinking_budget or cap, script
-        rung, expected, size = learned.recall(target.id, (target.model.thinking, *key), outlook, target, learned, *key)
-        margin = learned.margin(target.id) if widened else 1.0
-        asks.append((target, rung, expected, margin, fitted.max_output))
-        inputs.append((target, size, margin))
-    figures_of = sizes(request, asks, read, forecast or repeat(None))
-    sent_of, estimated = prompts(request, inputs, counts), []
-    rows = zip(asks, made, figures_of, sent_of, forecast or [None] * len(targets), strict=True)
-    for (target, rung, *_), fitted, figures, (rough, tokens_in, bound), known in rows:
-        known = known or _expected(target, request, tokens_in, cached.get(target.id, 0.0), figures, at_ms)
-        least, tight, whole = bill(target, request, bound, at_ms).amounts(*figures.holds) if holds else _NO_HOLDS
-        estimated.append(
-            Estimate(
-                input_tokens=tokens_in,
-                input_bound=bound,
-                input_rough=rough,
-                output_tokens=known[1],
-                thinking_tokens=known[2],
-                max_output=figures.most,
-                cost=known[0],
-                hold=whole.usd,
-                least=least,
-                tight=tight,
-                whole=whole,
-                effort=rung.effort,
-                thinking_budget=fitted.thinking_budget,
-                cap=fitted.max_output,
-                lowered=fitted.lowered,
-                metered=figures.metered,
-                blind=figures.blind,
-                at_ms=at_ms,
-                task=task,
-                template=template,
-                read=read,
-                script=script,
-            )
-        )
-    return estimated
+# Estimates once more, by what was learned since.
 
 
 def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_cap: int | None) -> Candidate:
@@ -266,13 +196,10 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
     asked = known.effort or target.effort or request.effort or ""
     work = learned.work(known.task, known.template, known.read.stated)
     rung, expected, _ = outlook(target, learned, asked, work, cap, known.script)
-    (figures,) = sizes(request, ((target, rung, expected, learned.margin(target.id), known.cap),), known.read)
+    figures = sized(request, target, rung, expected, learned.margin(target.id), known)
     least, tight, whole = bill_of(step, request).amounts(*figures.holds)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
     return structs.replace(step, estimate=fresh)
-
-
-_NO_HOLDS = (Amount(), Amount(), Amount())
 
 
 def outlook(
@@ -285,7 +212,7 @@ def outlook(
     return rung, usual(target, rung, learned, work), learned.input(target.id, script)
 
 
-def per_choice(request: Request, thinking_cap: int | None) -> int | None:
+def per_choice(request: Request, thinking_cap: int | None = None) -> int | None:
     asked = request.limits.thinking_budget
     if asked is None:
         return thinking_cap if thinking_cap is None else thinking_cap // request.choices
@@ -313,42 +240,10 @@ def bill_of(step: Candidate, request: Request) -> CallPrice:
     return bill(step.target, request, step.estimate.input_bound, step.estimate.at_ms)
 
 
-def _expected(target: Target, request: Request, tokens_in: int, cached: float, figures: Size, at_ms: int) -> Foretold:
-    output, thinking = figures.output * request.choices, figures.thinking * request.choices
-    counts: dict[str, Any] = {"output_visible": output - thinking, "output_reasoning": thinking}
-    if tokens_in < least(target.model.name) or not keeps(target.provider.wire, request.caches):
-        counts["input_uncached"] = tokens_in
-    else:
-        counts["cache_read"] = min(int(cached), tokens_in)
-        counts["cache_write_1h" if request.caches_long else "cache_write"] = tokens_in - counts["cache_read"]
-    usage = Usage(service_tier=request.service_tier, units=target.provider.quirks.units, **counts)
-    cost = own_cost(target.served or target.model.price or WORST_CASE, usage, at_ms, target.region)[1]
-    return cost, output, thinking
-
-
 # Makes a request fit what is granted: a shorter answer, less thinking, or both; never one without room to answer.
 #
 # An answer is capped before the effort is lowered, as long as the usual thinking (p90) and a short answer fit: a cap
 # that hardly any answer reaches costs nothing, less thinking costs quality.
-
-
-def afforded(
-    targets: Sequence[Target],
-    request: Request,
-    learned: TargetStats,
-    limit: Amount,
-    thinking_cap: int | None,
-    estimate: Callable[[Sequence[Target]], Sequence[Estimate]],
-) -> list[FittedRequest | None]:
-    """How each target would be asked so that `limit` pays for it; None: see `fit`. `estimate`: as it is asked."""
-    fits: list[FittedRequest | None] = []
-    for step in map(Candidate, targets, estimate(targets)):
-        if thinking_cap is None and step.estimate.whole.beyond(limit) == Amount():
-            fits.append(AS_ASKED)
-        else:
-            made = fit(step, request, limit, learned, thinking_cap)
-            fits.append(None if made is None else within_reach(step, request, made, limit))
-    return fits
 
 
 def within_reach(step: Candidate, request: Request, made: FittedRequest, most: Amount) -> FittedRequest:
@@ -383,7 +278,7 @@ def fit(
     most_output = bill_of(step, request).output(granted.usd) // request.choices
     for rung in levels[decided:]:
         expected, margin = usual(target, rung, learned, work), learned.margin(target.id)
-        (figures,) = sizes(request, ((target, rung, expected, margin, most),), known.read)
+        figures = sized(request, target, rung, expected, margin, known)
         output = min(most_output, thinking) if rung.thinks and figures.blind and not exact else most_output
         fitted = _fitted(step, request, granted, rung, figures, min(output, figures.most), thinking)
         if fitted is not None:

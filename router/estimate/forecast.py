@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import exp, log, sqrt
+from math import exp, log
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -10,17 +10,30 @@ import numpy as np
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, SAME, CachedPrompt, cache_rates, least
-from router.estimate.estimate import outlook
+from router.estimate.estimate import SizeAsk, bill, fit, outlook, per_choice, sizes, within_reach
 from router.estimate.latency import is_measured
 from router.estimate.learn import ALL_WORK, TargetStats, Work
 from router.estimate.lengths import THINKING, VISIBLE, LengthLaw, law_table
 from router.estimate.pass_rate import Index, PassRateModel, deeper
 from router.estimate.price import rate_of, terms, units_cost
 from router.estimate.tokens import prompts, template
-from router.types.decision import Z90, Candidate, FittedRequest, Forecast, ForecastRanges, Vector
+from router.types.account import Amount
+from router.types.decision import (
+    AS_ASKED,
+    UNCOUNTED,
+    Z90,
+    Candidate,
+    Counts,
+    Estimate,
+    FittedRequest,
+    Forecast,
+    ForecastRanges,
+    Vector,
+)
 from router.types.price import UNITS_PER_RATE, WORST_CASE
 from router.types.request import (
     MEDIA,
+    NO_LIMITS,
     USUAL_OUTPUT,
     USUAL_READ,
     USUAL_THINKING,
@@ -29,7 +42,7 @@ from router.types.request import (
     Request,
     TokensRead,
 )
-from router.types.target import Queue, Queues, Target
+from router.types.target import Queue, Queues, Target, Task
 
 PRIOR_SPREAD = 0.87
 """Standard deviation of the logarithm of output tokens, given the text: a text predicts cost within a factor of 1.8 at
@@ -62,7 +75,31 @@ _Levels = tuple[tuple[str, int | None], ...]
 _AS_ASKED = ("", None)
 _ID = attrgetter("id")
 _EMPTY = Queue()
+_NO_HOLDS = (Amount(), Amount(), Amount())
 NO_QUEUES: Queues = {}
+
+
+class ForecastInput(Struct, frozen=True):
+    """One request, as far as what targets would do with it hangs on it."""
+
+    request: Request
+    seen: Classification
+    at_ms: int = 0
+    """When the prices are those of (Unix)."""
+    cached: CachedPrompt = COLD
+    counts: Counts = UNCOUNTED
+    task: Task | None = None
+    read: TokensRead = USUAL_READ
+    cap: int | None = None
+    """Thinking tokens that a choice may have: all three follow."""
+
+    def __post_init__(self) -> None:
+        seen = self.seen
+        if seen.reading is not None:
+            structs.force_setattr(self, "read", seen.reading.tokens)
+        structs.force_setattr(self, "task", None if seen.unread else seen.task)
+        if self.request.limits is not NO_LIMITS:
+            structs.force_setattr(self, "cap", per_choice(self.request, None))
 
 
 class _WorkKey(NamedTuple):
@@ -87,9 +124,9 @@ class _KnownWork(Struct, frozen=True, eq=False):
     nothing: Vector
     """Zeros."""
     usual: tuple[Vector, Vector]
-    """Output and thinking of a usual request, whatever its caps …"""
-    usual_out: Vector
-    """… and what a choice of that costs, where the client has no cap."""
+    """Output and thinking of a choice of a usual request, whatever its caps …"""
+    usual_answer: tuple[Vector, Vector, Vector]
+    """… and its `answer`, where the client has no cap."""
     failing: Vector
     """See `PassRateModel.failing`."""
     sent: Vector
@@ -97,7 +134,7 @@ class _KnownWork(Struct, frozen=True, eq=False):
     sent_base: Vector
     """… and whatever that is, those of its template among them."""
     visible: Vector
-    """`law_table` of visible tokens, by those that were read …"""
+    """`law_table` of visible tokens, by those that were read (see `LengthLaw`) …"""
     thought: Vector
     """… and of thinking tokens by the need to think …"""
     most_thought: Vector
@@ -129,6 +166,65 @@ class _KnownWork(Struct, frozen=True, eq=False):
     writes: bool = True
     """To write a prompt to a cache costs more, or less, than to send it, at any of them."""
 
+    def answer(self, output: Vector, thinking: Vector, most: Vector) -> tuple[Vector, Vector, Vector]:
+        """Of one choice that has no more than `most` tokens: all output, thinking, and what they cost."""
+        output = np.minimum(output, most)
+        if not self.thinks:
+            return output, self.nothing, output * self.rate_out
+        thinking = np.minimum(thinking, most)
+        return output, thinking, output * self.rate_out + thinking * self.rate_more
+
+
+class _Money(Struct, frozen=True, eq=False):
+    """What some targets' answers to one request have and cost, over all of its choices."""
+
+    known: _KnownWork
+    whole_prompt: Vector
+    """Its tokens, also where they are beyond the context …"""
+    cached: Vector
+    """… and those that are read from a cache."""
+    most: Vector
+    """Output tokens that a choice may have …"""
+    each: Vector
+    """… and has."""
+    fixed: Vector
+    """What the prompt costs …"""
+    out: Vector
+    """… and the output."""
+    later: tuple[tuple[float, float], Vector] | None
+    foretold: tuple[Vector, ...]
+    """See `Forecast`."""
+
+    def whole(self, request: Request) -> Vector:
+        """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
+        thoughts with a part of it that is worth something below the client's own cap. It is 1 with far more room than
+        the usual length."""
+        context, prompt, (*_, written, thinking) = self.known.context, self.whole_prompt, self.foretold
+        if request.endpoint is Endpoint.EMBEDDINGS:
+            return _fits(np.array((prompt,)), context, _SPREADS[:1])
+        room = np.minimum(self.known.most, np.maximum(context - prompt, 1.0))
+        if request.max_output is None:
+            return _fits(np.array((prompt, written)), np.array((context, room)), _SPREADS[:2])
+        least = thinking + (written - thinking) * LEAST_PART
+        rooms = np.array((context, room, np.minimum(self.known.most, request.max_output)))
+        return _fits(np.array((prompt, written, least)), rooms, _SPREADS)
+
+    def ranges(self, p_sd: Callable[[], Vector], targets: Sequence[Target], queues: Queues) -> ForecastRanges:
+        """Times have what a request waits at each target. A queue of n takes about so long as n draws of an exponential
+        distribution: its deviation is its mean ÷ √n."""
+        known, fixed, out, first_ms = self.known, self.fixed, self.out, self.known.first_ms
+        room, written = self.most / np.maximum(self.each, _LEAST), self.each * known.each_ms
+        total_ms, slow_ms = first_ms + written, first_ms + written * np.minimum(known.slow, room * known.slow_each)
+        if queues:
+            queue_of = [queues.get(target.id, _EMPTY) for target in targets]
+            wait_ms = np.array([queue.wait_ms for queue in queue_of], dtype=np.float64)
+            ahead = np.array([queue.waiting + 1 for queue in queue_of], dtype=np.float64)
+            slow = np.hypot(slow_ms - total_ms, Z90 * wait_ms / np.sqrt(ahead))
+            first_ms, total_ms = first_ms + wait_ms, total_ms + wait_ms
+            slow_ms = total_ms + slow
+        dear = fixed + out * np.minimum(known.high, room)
+        return ForecastRanges(p_sd(), fixed + out * known.low, dear, first_ms, total_ms, slow_ms)
+
 
 class Forecaster:
     """Of one policy's targets. `learned` and `rates` outlive it."""
@@ -145,88 +241,150 @@ class Forecaster:
     def forecast(
         self,
         targets: Sequence[Target],
-        request: Request,
-        seen: Classification,
-        at_ms: int,
-        cap: int | None = None,
-        cached: CachedPrompt = COLD,
+        asked: ForecastInput,
         queues: Queues = NO_QUEUES,
         fits: Sequence[FittedRequest | None] = (),
     ) -> Forecast:
-        """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
-        `cached`: tokens of the prompt that targets may have cached; `fits`: how each is asked (`estimate.afforded`)."""
-        read = USUAL_READ if seen.reading is None else seen.reading.tokens
-        known = self._of(targets, request, seen, cap, at_ms, read.stated, fits)
-        choices, cap_of_client = request.choices, 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
-        bound, usual_out, (output, thoughts) = known.most, known.usual_out, _tokens(known, read)
-        if cap_of_client is not None:
-            bound = np.minimum(bound, cap_of_client)
-            *_, usual_out = _answer(known, *known.usual, bound)
-        each, thinking, out = _answer(known, output, thoughts, bound)
-        if request.script.endswith(MEDIA):
-            learned = [(row, self.learned.input(row.id, request.script), 1.0) for row in targets]
-            whole_prompt = np.array([size.tokens for size in prompts(request, learned)], dtype=np.float64)
-        else:
-            whole_prompt = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
-        sent = np.minimum(whole_prompt, known.context)
-        read_tokens, fixed, later = _input(known, cached, targets, sent)
-        of_all = each
-        if choices > 1:
-            out, usual_out, of_all, thinking = (part * choices for part in (out, usual_out, each, thinking))
-        (p, nodes, own_sd, outcomes, alike, sd), whole = self._rates.expect(seen, known.at, known.failing), None
-        usual_p = self._rates.usual(known.at)
-        if np.count_nonzero(CERTAIN * each < np.minimum(bound, known.context - SAME * whole_prompt)) < len(each):
-            whole = self._whole(known, request, output, thoughts, whole_prompt)
-            p, nodes, own_sd, usual_p = map(whole.__mul__, (p, nodes, own_sd, usual_p))
+        """In the order of `targets`. `fits`: how each is asked (see `afforded`)."""
+        request, money = asked.request, self._money(targets, asked, fits)
+        known, (*_, usual_out) = money.known, money.known.usual_answer
+        if request.max_output is not None or request.endpoint is Endpoint.EMBEDDINGS:
+            *_, usual_out = known.answer(*known.usual, money.most)
+        if request.choices > 1:
+            usual_out = usual_out * request.choices
+        rates, usual_p = self._rates.expect(asked.seen, known.at, known.failing), self._rates.usual(known.at)
+        room, cost = np.minimum(money.most, known.context - SAME * money.whole_prompt), money.foretold[0]
+        if np.count_nonzero(CERTAIN * money.each < room) < len(targets):
+            whole = money.whole(request)
+            rates, usual_p = rates.times(whole), whole * usual_p
         return Forecast(
-            p=p,
-            p_nodes=nodes,
-            p_own_sd=own_sd,
-            outcomes=outcomes,
-            alike=alike,
-            cost=fixed + out,
-            output=of_all,
-            thinking=thinking,
-            cached=read_tokens,
-            weighed_cost=fixed + out,
+            p=rates.p,
+            p_nodes=rates.nodes,
+            p_own_sd=rates.own_sd,
+            outcomes=rates.outcomes,
+            alike=rates.alike,
+            cost=cost,
+            foretold=money.foretold,
+            cached=money.cached,
+            weighed_cost=cost,
             usual_p=usual_p,
-            usual_cost=fixed + usual_out,
-            later=later,
-            ranges=partial(_ranges, known, sd, whole, fixed, out, each, bound, targets, queues),
+            usual_cost=money.fixed + usual_out,
+            later=money.later,
+            ranges=partial(money.ranges, rates.sd, targets, queues),
         )
 
-    def _whole(self, known: _KnownWork, request: Request, written: Vector, thinking: Vector, sent: Vector) -> Vector:
-        """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
-        thoughts with a part of it that is worth something below the client's own cap. It is 1 with far more room than
-        the usual length."""
-        if request.endpoint is Endpoint.EMBEDDINGS:
-            return _fits(np.array((sent,)), known.context, _SPREADS[:1])
-        room = np.minimum(known.most, np.maximum(known.context - sent, 1.0))
-        if request.max_output is None:
-            return _fits(np.array((sent, written)), np.array((known.context, room)), _SPREADS[:2])
-        least = thinking + (written - thinking) * LEAST_PART
-        rooms = np.array((known.context, room, np.minimum(known.most, request.max_output)))
-        return _fits(np.array((sent, written, least)), rooms, _SPREADS)
-
-    def _of(
+    def estimates(
         self,
         targets: Sequence[Target],
-        request: Request,
-        seen: Classification,
-        cap: int | None,
-        at_ms: int,
-        stated: bool,
-        fits: Sequence[FittedRequest | None],
-    ) -> _KnownWork:
-        made = [(fit.effort or "", fit.thinking_budget) if fit else _AS_ASKED for fit in fits] if fits else ()
+        asked: ForecastInput,
+        fits: Sequence[FittedRequest | None] = (),
+        holds: bool = True,
+        foretold: Sequence[Vector] | None = None,
+    ) -> list[Estimate]:
+        """`fits`: how each is asked (see `afforded`); `foretold`: what they were chosen by. Without `holds` what it may
+        cost at most is left out, which is most of the work."""
+        if not targets:
+            return []
+        columns = self._money(targets, asked, fits).foretold if foretold is None else foretold
+        expected = list(zip(*map(np.ndarray.tolist, columns), strict=True))
+        request, learned, at_ms, script = asked.request, self.learned, asked.at_ms, asked.request.script
+        work = learned.work(asked.task, asked.seen.template, asked.read.stated)
+        widened = learned.margins or learned.billed
+        made = [fitted or AS_ASKED for fitted in fits] if fits else [AS_ASKED] * len(targets)
+        asks, inputs, estimated = list[SizeAsk](), [], []
+        for target, fitted, (*_, output, thinking) in zip(targets, made, expected, strict=True):
+            effort = fitted.effort or target.effort or request.effort or ""
+            key = effort, work, fitted.thinking_budget or asked.cap, script
+            rung, known, size = learned.recall(target.id, (target.model.thinking, *key), outlook, target, learned, *key)
+            margin = learned.margin(target.id) if widened else 1.0
+            asks.append((target, rung, known, margin, fitted.max_output, (output - thinking, thinking)))
+            inputs.append((target, size, margin))
+        rows = zip(asks, made, sizes(request, asks), prompts(request, inputs, asked.counts), expected, strict=True)
+        for (target, rung, *_), fitted, figures, (rough, tokens_in, bound), (cost, output, thinking, *_) in rows:
+            least, tight, whole = bill(target, request, bound, at_ms).amounts(*figures.holds) if holds else _NO_HOLDS
+            estimated.append(
+                Estimate(
+                    input_tokens=tokens_in,
+                    input_bound=bound,
+                    input_rough=rough,
+                    output_tokens=round(output),
+                    thinking_tokens=round(thinking),
+                    max_output=figures.most,
+                    cost=round(cost),
+                    hold=whole.usd,
+                    least=least,
+                    tight=tight,
+                    whole=whole,
+                    effort=rung.effort,
+                    thinking_budget=fitted.thinking_budget,
+                    cap=fitted.max_output,
+                    lowered=fitted.lowered,
+                    metered=figures.metered,
+                    blind=figures.blind,
+                    at_ms=at_ms,
+                    task=asked.task,
+                    template=asked.seen.template,
+                    read=asked.read,
+                    script=script,
+                )
+            )
+        return estimated
+
+    def afforded(
+        self, targets: Sequence[Target], asked: ForecastInput, limit: Amount, thinking_cap: int | None
+    ) -> list[FittedRequest | None]:
+        """How each target would be asked so that `limit` pays for it; None: see `fit`."""
+        fits: list[FittedRequest | None] = []
+        for step in map(Candidate, targets, self.estimates(targets, asked)):
+            if thinking_cap is None and step.estimate.whole.beyond(limit) == Amount():
+                fits.append(AS_ASKED)
+            else:
+                made = fit(step, asked.request, limit, self.learned, thinking_cap)
+                fits.append(None if made is None else within_reach(step, asked.request, made, limit))
+        return fits
+
+    def _money(self, targets: Sequence[Target], asked: ForecastInput, fits: Sequence[FittedRequest | None]) -> _Money:
+        request, choices, read, known = asked.request, asked.request.choices, asked.read, self._of(targets, asked, fits)
+        most, (as_read, thoughts), answer = known.most, known.usual, known.usual_answer
+        if read is not USUAL_READ:
+            as_read = VISIBLE.each(known.visible, read.visible)
+            if known.thinks:
+                thoughts = np.minimum(THINKING.each(known.thought, read.thinking), known.most_thought)
+                as_read = as_read + thoughts
+        cap = 0 if request.endpoint is Endpoint.EMBEDDINGS else request.max_output
+        if cap is not None:
+            most = np.minimum(most, cap)
+        if cap is not None or read is not USUAL_READ:
+            answer = known.answer(as_read, thoughts, most)
+        each, thinking, out = answer
+        if asked.counts or request.script.endswith(MEDIA):
+            learned = [(row, self.learned.input(row.id, request.script), 1.0) for row in targets]
+            sizes = prompts(request, learned, asked.counts)
+            whole_prompt = np.array([size.tokens for size in sizes], dtype=np.float64)
+        else:
+            whole_prompt = np.maximum(known.sent * float(request.rough_tokens) + known.sent_base, 0.0)
+        sent, later = np.minimum(whole_prompt, known.context), None
+        if asked.cached is COLD and not known.writes:
+            cached, fixed = known.nothing, sent * known.rate_in + known.fee
+        else:
+            cached, fixed, later = _input(known, asked.cached, targets, sent)
+        output = each
+        if choices > 1:
+            output, thinking, out = each * choices, thinking * choices, out * choices
+        foretold = (fixed + out, output, thinking, as_read, thoughts)
+        return _Money(known, whole_prompt, cached, most, each, fixed, out, later, foretold)
+
+    def _of(self, targets: Sequence[Target], asked: ForecastInput, fits: Sequence[FittedRequest | None]) -> _KnownWork:
+        request, at_ms = asked.request, asked.at_ms
+        made = [(row.effort or "", row.thinking_budget) if row else _AS_ASKED for row in fits] if fits else ()
         levels = tuple(made)
         asks = int(request.caches) + int(request.caches_long)
         # Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound.
         steps, size, rough = self._steps, 0, request.rough_tokens
         if steps and rough * NEAR > steps[0]:
             size = round(SIZE_STEP ** round(log(min(rough, steps[-1] * NEAR), SIZE_STEP)))
-        asked = request.effort or "", cap, request.script, request.service_tier, size, asks
-        work = _WorkKey(self.learned.work(seen.task, seen.template, stated), *asked)
+        kind = self.learned.work(asked.task, asked.seen.template, asked.read.stated)
+        work = _WorkKey(kind, request.effort or "", asked.cap, request.script, request.service_tier, size, asks)
         key = (work, tuple(map(_ID, targets)), levels)
         known = self._known.get(key)
         fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.kind.template else 1)
@@ -236,41 +394,41 @@ class Forecaster:
             known = self._known[key] = self._look(targets, work, at_ms, levels)
         if fits:
             most = np.minimum(known.most, [made.max_output or np.inf if made else np.inf for made in fits])
-            known = structs.replace(known, most=most, usual_out=_answer(known, *known.usual, most)[2])
+            known = structs.replace(known, most=most, usual_answer=known.answer(*known.usual, most))
         return known
 
     def _look(self, targets: Sequence[Target], work: _WorkKey, at_ms: int, levels: _Levels) -> _KnownWork:
         rows = [self._row(*row, work, at_ms) for row in zip(targets, levels or [_AS_ASKED] * len(targets), strict=True)]
-        numbers, visible, thought = zip(*rows, strict=True)
-        thinking, sent, base, own, *columns, spread, each_sd = np.array(numbers, dtype=np.float64).T
+        numbers, visible_laws, thought_laws = zip(*rows, strict=True)
+        thinking, sent, base, own, most_thought, *columns, each_sd = np.array(numbers, dtype=np.float64).T
+        visible, thought = law_table(visible_laws), law_table(thought_laws)
+        words = VISIBLE.each(visible, USUAL_READ.visible)
+        thoughts = np.minimum(THINKING.each(thought, USUAL_READ.thinking), most_thought)
+        # Of an answer of which either may be nearly all.
+        excess = np.array([[law.excess for law in laws] for laws in (visible_laws, thought_laws)])
+        excess = (words * excess[0] + thoughts * excess[1]) / (words + thoughts)
+        spread = np.minimum(np.maximum(np.sqrt(2 * excess), LEAST_SPREAD), Z90)
         slow = np.minimum(np.hypot(spread, each_sd), Z90)
         # Quantiles of lognormals of mean 1.
         quantiles = ((spread, -Z90), (spread, Z90), (slow, Z90), (each_sd, Z90))
         columns += [np.exp(z * sd - sd * sd / 2) for sd, z in quantiles]
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
-        nothing = np.zeros(len(at))
-        tokens = (self._rates.failing(at, thinking), sent, base + sent * own, law_table(visible), law_table(thought))
-        known = _KnownWork(at_ms, at, nothing, (nothing, nothing), nothing, *tokens, *columns)
-        thinks, writes = bool(known.most_thought.any()), bool((known.rate_write != known.rate_in).any())
-        known = structs.replace(known, thinks=thinks, writes=writes)
-        usual = _tokens(known, USUAL_READ)
-        return structs.replace(known, usual=usual, usual_out=_answer(known, *usual, known.most)[2])
+        nothing, usual = np.zeros(len(at)), (words + thoughts, thoughts)
+        tokens = self._rates.failing(at, thinking), sent, base + sent * own, visible, thought, most_thought
+        known = _KnownWork(at_ms, at, nothing, usual, (nothing, nothing, nothing), *tokens, *columns)
+        thinks, writes = bool(most_thought.any()), bool((known.rate_write != known.rate_in).any())
+        return structs.replace(known, usual_answer=known.answer(*usual, known.most), thinks=thinks, writes=writes)
 
     def _row(
         self, target: Target, level: tuple[str, int | None], work: _WorkKey, at_ms: int
     ) -> tuple[tuple[float, ...], LengthLaw, LengthLaw]:
         learned, kind, model = self.learned, work.kind, target.model
-        asked, cap = level[0] or target.effort or work.effort, level[1] or work.cap
+        asked, cap = level[0] or target.effort or work.effort, work.cap if level[1] is None else level[1]
         rung, known, (sent, *_) = outlook(target, learned, asked, kind, cap, work.script)
         pace = learned.pace(target.id)
         tokens = (*sent, template(target), known.most_thought, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(sent.tokens(work.size)), at_ms)
-        words = VISIBLE.tokens(known.visible, USUAL_READ.visible)
-        thoughts = min(THINKING.tokens(known.thought, USUAL_READ.thinking), known.most_thought)
-        # Of an answer of which either may be nearly all.
-        excess = (words * known.visible.excess + thoughts * known.thought.excess) / (words + thoughts)
-        spread = min(max(sqrt(2 * excess), LEAST_SPREAD), Z90)
-        numbers = (deeper(target, rung.effort), *tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
+        numbers = (deeper(target, rung.effort), *tokens, *rates, pace.first_ms, pace.ms_per_token, pace.sd)
         return numbers, known.visible, known.thought
 
     def _rates_of(self, target: Target, work: _WorkKey, size: int, at_ms: int) -> tuple[float, ...]:
@@ -292,50 +450,6 @@ class Forecaster:
         return (*into, fee, out, (reasoning - rates.output) * scale)
 
 
-def _ranges(
-    known: _KnownWork,
-    sd: Callable[[], Vector],
-    whole: Vector | None,
-    fixed: Vector,
-    out: Vector,
-    each: Vector,
-    bound: Vector,
-    targets: Sequence[Target],
-    queues: Queues,
-) -> ForecastRanges:
-    """Times have what a request waits at each target. A queue of n takes about so long as n draws of an exponential
-    distribution: its deviation is its mean ÷ √n."""
-    room, written, first_ms, p_sd = bound / np.maximum(each, _LEAST), each * known.each_ms, known.first_ms, sd()
-    total_ms, slow_ms = first_ms + written, first_ms + written * np.minimum(known.slow, room * known.slow_each)
-    if queues:
-        queue_of = [queues.get(target.id, _EMPTY) for target in targets]
-        wait_ms = np.array([queue.wait_ms for queue in queue_of], dtype=np.float64)
-        ahead = np.array([queue.waiting + 1 for queue in queue_of], dtype=np.float64)
-        slow = np.hypot(slow_ms - total_ms, Z90 * wait_ms / np.sqrt(ahead))
-        first_ms, total_ms = first_ms + wait_ms, total_ms + wait_ms
-        slow_ms = total_ms + slow
-    p_sd, dear = p_sd if whole is None else whole * p_sd, fixed + out * np.minimum(known.high, room)
-    return ForecastRanges(p_sd, fixed + out * known.low, dear, first_ms, total_ms, slow_ms)
-
-
-def _tokens(known: _KnownWork, read: TokensRead) -> tuple[Vector, Vector]:
-    """Of one choice, whatever its caps: all output (see `LengthLaw`), and thinking."""
-    visible = VISIBLE.each(known.visible, read.visible)
-    if not known.thinks:
-        return visible, known.nothing
-    thinking = np.minimum(THINKING.each(known.thought, read.thinking), known.most_thought)
-    return visible + thinking, thinking
-
-
-def _answer(known: _KnownWork, output: Vector, thinking: Vector, most: Vector) -> tuple[Vector, Vector, Vector]:
-    """Of one choice that has no more than `most` tokens: all output, thinking, and what they cost."""
-    output = np.minimum(output, most)
-    if not known.thinks:
-        return output, known.nothing, output * known.rate_out
-    thinking = np.minimum(thinking, most)
-    return output, thinking, output * known.rate_out + thinking * known.rate_more
-
-
 def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
     """[T]: chance that no lognormal number of these means [n, T] is above its room; the logistic curve stands for the
     normal one."""
@@ -350,8 +464,6 @@ def _input(
 ) -> tuple[Vector, Vector, tuple[tuple[float, float], Vector] | None]:
     """Of prompts of `sent` tokens: what is read from caches, what all of it costs, and what of that is for later ones.
     What is long enough to be kept, and is not in the cache yet, is written to it."""
-    if cached is COLD and not known.writes:
-        return known.nothing, sent * known.rate_in + known.fee, None
     begins = np.array((sent, sent * cached.shared))
     kept = (begins >= known.least) & (known.rate_read < known.rate_in)
     reads = np.array([cached.reads.get(target.id, 0.0) for target in targets])

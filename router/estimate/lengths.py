@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from router.estimate.posterior import MOST_TEMPLATES, Fading, Pooled, Recent
+from router.estimate.posterior import MOST_TEMPLATES, Fading, Pooled, Recent, counted
 from router.types.attempt import AttemptSample
 from router.types.decision import Vector
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, application_of, instructed, tenant_of
@@ -125,19 +125,7 @@ class Lengths(NamedTuple):
 
     def tokens(self, law: LengthLaw, read: float) -> float:
         """Expected of a request."""
-        whole = read + self.least
-        x, (base, of_target, of_template, *_) = log(whole / self.usual), law
-        if of_target is not of_template:  # something was learned
-            known, much = [], 0.0
-            for level, slope, low, high in (of_target, of_template):
-                near = min(max(x, low), high)
-                known.append((level + slope * near, x - near))
-                much += abs(level + slope * near) * STEEPEST_FADE
-            # What differs much is rather of these requests; but no quicker than what was read grows, so that of a
-            # longer request no less is expected.
-            for (there, away), far in zip(known, self.far, strict=True):
-                base += there * exp(-((away / max(far - much, much)) ** 2) / 2)
-        return max(whole * exp(base) - self.smallest, read * self.least_share, self.fewest)
+        return float(self.each(law_table([law]), read)[0])
 
     def each(self, table: Vector, read: float) -> Vector:
         """[T], as `tokens`, of the targets of a `law_table`."""
@@ -148,6 +136,8 @@ class Lengths(NamedTuple):
             near = np.minimum(np.maximum(x, low), high)
             there = level + slope * near
             much = np.abs(there).sum(axis=0) * STEEPEST_FADE
+            # What differs much is rather of these requests; but no quicker than what was read grows, so that of a
+            # longer request no less is expected.
             width = np.maximum(np.array(self.far)[:, None] - much, much)
             times = times * np.exp((there * np.exp(((x - near) / width) ** 2 / -2)).sum(axis=0))
         least = max(read * self.least_share, self.fewest)
@@ -211,6 +201,9 @@ class _Template:
         self.sums = Recent[Asked, Fading](MOST_ASKED, _sums)
         self.at_ms = self.count = 0
 
+    def heard(self, at_ms: int, answers: int) -> None:
+        self.at_ms, self.count = max(self.at_ms, at_ms), self.count + answers
+
 
 def _bounded(sums: Vector, share: float = 1.0) -> Vector:
     """[n, _COLUMNS]: without a share of what answers are beyond belief by."""
@@ -234,8 +227,8 @@ class LengthPool:
     template for all targets. Sums, so that all who read the same answers come to the same in whatever order."""
 
     def __init__(self) -> None:
-        pooled = partial(Pooled, MOST_TAUGHT, (len(ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
-        self._plain, self._groups, self._applications = Recent[Asked, Fading](MOST_CELLS, _sums), pooled(), pooled()
+        self._groups = Pooled(MOST_TAUGHT, (len(ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
+        self._plain = Recent[Asked, Fading](MOST_CELLS, _sums)
         self.templates, self._totals = Recent[str, _Template](MOST_TEMPLATES, _Template, str), dict[object, Vector]()
 
     def add(self, asked: Asked, template: str, answers: Sequence[AttemptSample]) -> None:
@@ -260,19 +253,21 @@ class LengthPool:
                 sums[of_visible, _BEYOND] += share * np.array((1.0, *beyond[_BOUNDED]))
         bounded = _bounded(sums)
         turn = self._groups.turn(tenant_of(template) or instructed(template), asked, bounded, at_ms)
-        plain = self._plain[asked]
-        self._plain.move_to_end(asked)
+        plain = self._plain.used(asked)
         plain.sums += (turn.after - turn.before) * plain.fade(turn.at_ms)[1]
-        more = [(template, sums, at_ms)] if template else []
+        if not template:
+            return
+        known = self.templates.used(template).sums[asked]
+        before = counted(_bounded(known.sums), MOST_TAUGHT)
+        left, share = known.fade(at_ms)
+        known.sums += sums * share
+        # What it says for its application is no more what it said before.
+        self.templates[template].heard(at_ms, len(answers))
         if application := application_of(template):
-            turn = self._applications.turn(template, asked, bounded, at_ms)
-            more.append((application, turn.after - turn.before, turn.at_ms))
-        for name, new, when_ms in more:
-            known = self.templates[name]
-            self.templates.move_to_end(name)
-            of_target = known.sums[asked]
-            of_target.sums += new * of_target.fade(when_ms)[1]
-            known.at_ms, known.count = max(known.at_ms, when_ms), known.count + len(answers)
+            others = self.templates.used(application)
+            news, of_all = counted(_bounded(known.sums), MOST_TAUGHT) - before * left, others.sums[asked]
+            of_all.sums += news * of_all.fade(known.at_ms)[1]
+            others.heard(known.at_ms, len(answers))
 
     def law(self, kind: Lengths, asked: Asked, row: int, template: str, prior: float) -> LengthLaw:
         """Of a target's answers to requests of a template, which lean on what the template makes of all targets'

@@ -13,17 +13,30 @@ from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import DataError
-from router.estimate.posterior import LEAST_WEIGHT, MOST_TEMPLATES, Pooled, Posterior, Recent, noise
+from router.estimate.posterior import (
+    LEAST_WEIGHT,
+    MOST_TEMPLATES,
+    Pooled,
+    Posterior,
+    Recent,
+    State,
+    noise,
+    pack,
+    unpack,
+)
 from router.estimate.templates import (
     LEAST_DOUBT,
     LEAST_SLOPE,
     MOST_SURPRISE,
     Templates,
+    Watched,
     believed,
     credible,
+    cusum,
     doubt,
     kept,
 )
@@ -182,11 +195,34 @@ class ExpectedRates(NamedTuple):
     sd: Callable[[], Vector]
     """[n]: standard deviation, worked out for whoever asks."""
 
+    def times(self, whole: Vector) -> "ExpectedRates":
+        """Of answers that may not be whole, with these chances [n] that they are."""
+        p, nodes, own_sd = whole * self.p, whole * self.nodes, whole * self.own_sd
+        return self._replace(p=p, nodes=nodes, own_sd=own_sd, sd=lambda: whole * self.sd())
+
 
 def _deviation(p: Vector, nodes: Vector, own_sd: Vector) -> Vector:
     squared = p * p
     spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - squared, 0.0)
     return np.asarray(np.sqrt(np.minimum(own_sd * own_sd + spread, p - squared)))
+
+
+VERSION = 4
+"""Of the bytes; evidence of another version is not understood."""
+
+
+class _State(Struct, frozen=True, array_like=True):
+    """What was observed; `basis`: of the cards that it corrects; `said`: of each group, and target, of `by_tenant`."""
+
+    version: int
+    basis: str
+    of_all: State
+    templates: list[tuple[State, Watched]]
+    said: list[State]
+    alike: dict[str, dict[str, float]]
+
+
+_state_decoder = msgspec.msgpack.Decoder(_State)
 
 
 class PassRateModel:
@@ -206,27 +242,34 @@ class PassRateModel:
 
     def adopt(self, targets: Sequence[Target]) -> None:
         """Another policy is in force: what was observed goes on with the targets' names."""
-        state = self.state()
-        self._build(targets)
+        state, self._targets = self.state(), targets
         self.restore(state)
 
     def state(self) -> bytes:
-        parts = self.posterior.state(), self.templates.state(), self.by_tenant.state(), self._alike
-        return msgspec.msgpack.encode(parts)
+        said = [pack(group, known, (str(target),)) for (group, target), known in self.by_tenant.groups.items()]
+        of_all, templates = pack("", self.posterior.seen, self.posterior.targets), self.templates.state()
+        return msgspec.msgpack.encode(_State(VERSION, load().version, of_all, templates, said, self._alike))
 
     def restore(self, state: bytes) -> bool:
-        """False: the state is of another version, and nothing is known of it."""
+        """In the place of what was observed. False, and nothing is known: it is of another version, or damaged."""
+        self._build(self._targets)
         try:
-            parts = msgspec.msgpack.decode(state, type=tuple[bytes, bytes, bytes, dict[str, dict[str, float]]])
-        except msgspec.DecodeError:
+            known = _state_decoder.decode(state)
+            if (known.version, known.basis) != (VERSION, load().version):
+                return False
+            self.posterior.restore(known.of_all)
+            self.templates.restore(known.templates)
+            for row in known.said:
+                if row[2][0] in self._at:
+                    unpack(row, self.by_tenant.groups[row[0], row[2][0]], row[2])
+        except (msgspec.DecodeError, ValueError):
+            self._build(self._targets)
             return False
-        understood = self.posterior.restore(parts[0]) and self.templates.restore(parts[1])
-        understood = understood and self.by_tenant.restore(parts[2], self._at)
-        self._alike.update(parts[3] if understood else {})
-        return understood
+        self._alike.update(known.alike)
+        return True
 
     def _build(self, targets: Sequence[Target]) -> None:
-        self._at = {target.id: at for at, target in enumerate(targets)}
+        self._targets, self._at = targets, {target.id: at for at, target in enumerate(targets)}
         self._alike = Recent[str, dict[str, float]](MOST_TEMPLATES, dict)
         cards = load()
         known = [ability(cards, card(target)) for target in targets]
@@ -258,7 +301,7 @@ class PassRateModel:
         at_tasks = 3 + _SHARES - SHARE
         centring = np.eye(ABILITIES) - _MEAN  # of what each ability is above their mean
         own[:, at_tasks] += np.einsum("ij,tjk,ik->ti", centring, covariances, centring) / 16
-        self.posterior = Posterior(tuple(self._at), _COMMON_VARIANCES, own, basis=cards.version)
+        self.posterior = Posterior(tuple(self._at), _COMMON_VARIANCES, own)
         self.templates = Templates(tuple(self._at), len(LEARNED))
         self.by_tenant = Pooled(MOST_SAID, 4 + len(LEARNED))
         self._usual_now = np.zeros(0), np.zeros(0)
@@ -380,9 +423,8 @@ def _ability_for(rate: float) -> float:
 
 # Whether a target is still what it was: a change in how often it passes, or in the name of what answers.
 #
-# Two one-sided CUSUM sums (Page 1954) of residuals in units of their own running mean and deviation, so that an
-# estimate that is off is no alarm, nor is one that slowly learns. Small changes (under `SLACK`) are left to the
-# posterior.
+# By residuals in units of their own running mean and deviation, so that an estimate that is off is no alarm, nor is one
+# that slowly learns. Small changes (under `SLACK`) are left to the posterior.
 
 SLACK = 0.25
 """Standard deviations of one score by which a target may move; a change of twice that is found fastest."""
@@ -405,38 +447,29 @@ MOST_NAMES = 64
 """Remembered of each target; the one unseen for longest is forgotten."""
 
 
-class _CusumSide:
-    """Sum of one direction, and what had been seen when it last was 0."""
-
-    __slots__ = ("seen", "sum", "total")
-
-    def __init__(self) -> None:
-        self.sum, self.seen, self.total = 0.0, 0, 0.0
-
-
 class _Scores:
-    __slots__ = ("mean", "seen", "sides", "total", "variance")
+    """Of one target: mean and variance of surprises, how far they went of late, and what had been seen, and scored in
+    all, when that last was 0."""
+
+    __slots__ = ("mean", "seen", "sides", "since", "total", "variance")
 
     def __init__(self) -> None:
         self.seen, self.total, self.mean, self.variance = 0, 0.0, 0.0, 1.0
-        self.sides = {-1: _CusumSide(), 1: _CusumSide()}
+        self.sides, self.since = (0.0, 0.0), [(0, 0.0)] * 2
 
-    def add(self, surprise: float, score: float) -> _CusumSide | None:
-        """The side that has gone too far."""
-        gone, away = None, surprise - self.mean
-        for sign, side in self.sides.items():
-            side.sum = side.sum + sign * away / self.variance**0.5 - SLACK if self.seen >= SETTLED else 0.0
-            if side.sum <= 0:
-                side.sum, side.seen, side.total = 0.0, self.seen, self.total
-            elif side.sum > THRESHOLD:
-                gone = side
+    def add(self, surprise: float, score: float) -> tuple[int, float] | None:
+        """Since when a side has gone too far."""
+        away, settled = surprise - self.mean, self.seen >= SETTLED
+        self.sides = cusum(self.sides, away / self.variance**0.5, SLACK) if settled else (0.0, 0.0)
+        pairs = list(zip(self.sides, self.since, strict=True))
+        self.since = [since if side else (self.seen, self.total) for side, since in pairs]
         self.seen += 1
         self.total += score
         self.mean += away / min(self.seen, MEMORY)
         self.variance = max(
             LEAST_VARIANCE, self.variance + (away**2 - self.variance) / min(self.seen + SETTLED, MEMORY)
         )
-        return gone
+        return next((since for side, since in pairs if side > THRESHOLD), None)
 
 
 class Drift:
@@ -465,12 +498,12 @@ class Drift:
             return None
         surprise -= mean
         scores = self._scores[target]
-        side = scores.add(max(-MOST_SURPRISE, min(MOST_SURPRISE, surprise)), score)
-        if side is None:
+        since = scores.add(max(-MOST_SURPRISE, min(MOST_SURPRISE, surprise)), score)
+        if since is None:
             return None
         del self._scores[target]
-        before = side.total / max(1, side.seen)
-        after = (scores.total - side.total) / (scores.seen - side.seen)
+        seen, total = since
+        before, after = total / max(1, seen), (scores.total - total) / (scores.seen - seen)
         if abs(after - before) < LEAST_CHANGE:  # what was expected was off, not what it does
             return None
         for key in [key for key in self._templates if key[0] == target]:

@@ -4,12 +4,10 @@ import math
 from array import array
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeVar
 
-import msgspec
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.types.decision import Vector
@@ -17,24 +15,59 @@ from router.types.request import Latest, oldest
 
 # What was observed, as sums: evidence of several workers adds up, and fades as time passes.
 
-VERSION = 3
-"""Of the bytes; evidence of another version is not understood."""
+HALF_LIFE_MS = 30 * 86_400_000
 
 
-class _State(Struct, frozen=True, array_like=True):
-    """Of the n targets of which something was observed; the sums as little-endian doubles, in full."""
+class Fading:
+    """Sums that count half as much after each half-life, so that the order in which they come does not matter."""
 
-    version: int
-    basis: str
-    at_ms: int
-    features: int
-    targets: tuple[str, ...]
-    count: bytes
-    precision: bytes
-    pull: bytes
+    __slots__ = ("_half_life_ms", "_step", "at_ms", "sums")
+
+    def __init__(self, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS, step: float = 0.0) -> None:
+        """`step`: of the half-life, in which it fades: what comes in between counts so much more."""
+        self.sums, self.at_ms, self._half_life_ms, self._step = np.zeros(shape), 0, half_life_ms, step
+
+    def fade(self, at_ms: int | None) -> tuple[float, float]:
+        """What is left of older sums, and the share that an outcome of `at_ms` counts. 0: no time has passed."""
+        if not at_ms:
+            return 1.0, 1.0
+        passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else math.inf
+        if passed < self._step:
+            return 1.0, float(0.5**-passed)
+        left = 0.5**passed if self.at_ms else 1.0
+        if left < 1:
+            self.sums *= left
+        self.at_ms = at_ms
+        return left, 1.0
+
+    def left(self, at_ms: int) -> Vector:
+        """What is left of the sums at a later time."""
+        passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else 0.0
+        return np.asarray(self.sums * 0.5 ** max(passed, 0.0))
 
 
-_state_decoder = msgspec.msgpack.Decoder(_State)
+State = tuple[str, int, tuple[str, ...], bytes]
+"""Of a group of outcomes: when its sums were as they are, and the rows of those targets of which there are any."""
+
+
+def pack(group: str, known: Fading, names: Sequence[str], form: str = "<f8") -> State:
+    """The sums of targets by name, for `unpack`; in full, or as small floats (`<f4`)."""
+    rows = known.sums.reshape(len(names), known.sums.shape[-1])
+    at = np.flatnonzero(rows.any(axis=1))
+    return group, known.at_ms, tuple(names[row] for row in at.tolist()), rows[at].astype(form).tobytes()
+
+
+def unpack(state: State, known: Fading, names: Sequence[str], form: str = "<f8") -> None:
+    """In the place of what was known; what was observed of a target that has no name here is dropped. Raises ValueError
+    for what is of other features, or no number."""
+    _, known.at_ms, stated, data = state
+    rows = known.sums.reshape(len(names), known.sums.shape[-1])
+    sums = np.frombuffer(data, form).reshape(len(stated), rows.shape[1])
+    if not np.isfinite(sums).all():
+        raise ValueError("what was observed is not finite")
+    for name, row in zip(stated, sums, strict=True):
+        if name in names:
+            rows[names.index(name)] = row
 
 
 # What is left to learn on top of any prior mean: a Bayesian linear model of residuals, with a part that targets
@@ -43,9 +76,8 @@ _state_decoder = msgspec.msgpack.Decoder(_State)
 # residual(target, phi) = phi · (common + own[target]) + noise, common ~ N(0, diag), own[target] ~ N(0, diag). Exact:
 # the own parts are integrated out, so a query costs O(T K²) and an observation O(K²), solved when next asked.
 
-HALF_LIFE_MS = 30 * 86_400_000
-STEPS = 256
-"""Evidence fades in steps of the half-life over this: 2.8 hours of 30 days, 0.3 % each."""
+STEP = 1 / 256
+"""Evidence fades in steps of so much of the half-life: 2.8 hours of 30 days, 0.3 % each."""
 LEAST_VARIANCE = 1e-8
 """In the place of a smaller variance of the prior, so that its precision stays finite."""
 MOST = 1e6
@@ -66,31 +98,26 @@ def noise(p: float) -> float:
 
 
 class Posterior:
-    """Of T targets by name, in K features; `basis` says what the features mean (a version, a digest). One thread."""
+    """Of T targets by name, in K features. One thread."""
 
-    def __init__(
-        self, targets: Sequence[str], common: Vector, own: Vector, basis: str = "", half_life_ms: float = HALF_LIFE_MS
-    ) -> None:
+    def __init__(self, targets: Sequence[str], common: Vector, own: Vector, half_life_ms: float = HALF_LIFE_MS) -> None:
         """Variances before anything was observed: `common` [K] of what all targets share, which is how wrong a
         difficulty can be; `own` [T, K] of each target's part, larger where nothing is known of it."""
-        self.targets, self.basis, self.at_ms = tuple(targets), basis, 0
-        self._index = {name: index for index, name in enumerate(self.targets)}
-        self._half_life = half_life_ms
+        self.targets, (count, features) = tuple(targets), own.shape
+        self.seen = Fading((count, 1 + features + features * features), half_life_ms, STEP)
+        """Sums over observations: their number; phi residual ÷ noise; phi phi' ÷ noise."""
         self.asked = 1.0
         """Targets that answered each request: how hard it is was observed once, not so many times."""
         self._common = 1 / np.maximum(common, LEAST_VARIANCE)
         self._own = 1 / np.maximum(own, LEAST_VARIANCE)
-        self._clear()
+        self._variance, self._shared = np.zeros((2, count, features, features))
+        self._solution = np.zeros((count, features))
+        self._stale = set(range(count))
 
-    def _clear(self) -> None:
-        targets, features = self._own.shape
-        self.count: Vector = np.zeros(targets)
-        self._precision: Vector = np.zeros((targets, features, features))
-        self._pull: Vector = np.zeros((targets, features))
-        """Sums over observations: their number; of phi phi' ÷ noise; of phi residual ÷ noise."""
-        self._variance = np.zeros((targets, features, features))
-        self._solution, self._shared = np.zeros((targets, features)), np.zeros((targets, features, features))
-        self._stale = set(range(targets))
+    @property
+    def count(self) -> Vector:
+        """[T]: outcomes."""
+        return self.seen.sums[:, 0]
 
     def update(
         self,
@@ -111,40 +138,30 @@ class Posterior:
             raise ValueError(f"target {target}, features {np.shape(phi)}: known are {self._own.shape}")
         if not (1 / MOST <= abs(noise) <= MOST and abs(residual) <= MOST and np.abs(phi).max() <= MOST):
             raise ValueError("an outcome is not finite, or its noise is 0")
-        self.advance(at_ms)
-        share = 0.5 ** ((self.at_ms - at_ms) / self._half_life) if at_ms else 1.0
-        if noise < 0 and not self._sound([target], -np.outer(phi, phi)[None] * (share / -noise)):
+        left, share = self.seen.fade(at_ms)
+        if left < 1:
+            self._stale.update(range(len(self.targets)))
+        known, number = self.seen.sums[target], math.copysign(1, noise) if count is None else count
+        sums = known + share * np.array((number, *phi * (residual / noise), *np.outer(phi / noise, phi).ravel()))
+        if noise < 0 and not self._sound(sums[None], self._own[[target]]):
             raise ValueError("an outcome is taken back that never was finite evidence here")
-        self.count[target] += share * (math.copysign(1, noise) if count is None else count)
-        self._precision[target] += np.outer(phi * (share / noise), phi)
-        self._pull[target] += phi * (residual * share / noise)
+        known[:] = sums
         self._stale.add(target)
 
-    def _sound(self, at: Sequence[int], more: Vector) -> bool:
-        """With `more` precision [len(at), K, K] nothing about these targets is known less than not at all."""
-        known = self._precision[at] + self._own[at][:, :, None] * np.eye(len(self._common)) + more
+    def _sound(self, sums: Vector, own: Vector) -> bool:
+        """By sums [n, …] of targets with prior precisions [n, K] nothing about them is known less than not at all."""
+        known = self._parts(sums)[1] + own[:, :, None] * np.eye(own.shape[1])
         return bool((np.linalg.eigvalsh(known)[:, 0] > 0).all())
 
-    def advance(self, at_ms: int | None) -> None:
-        """Time passes: evidence fades by half in each half-life, and the prior comes back. None, the past: nothing."""
-        if not at_ms:
-            return
-        passed = (at_ms - self.at_ms) / self._half_life
-        if self.at_ms and passed * STEPS < 1:
-            return
-        if self.at_ms:
-            self._scale(0.5**passed, range(len(self.targets)))
-        self.at_ms = at_ms
+    def _parts(self, sums: Vector) -> tuple[Vector, Vector]:
+        """Pulls [n, K] and precisions [n, K, K]."""
+        features = len(self._common)
+        return sums[:, 1 : 1 + features], sums[:, 1 + features :].reshape(-1, features, features)
 
     def widen(self, target: int, factor: float) -> None:
         """`target` is not what it was: what was observed of it counts 1/`factor` (≥ 1) from now on."""
-        self._scale(1 / factor, [target])
-
-    def _scale(self, share: float, targets: Sequence[int]) -> None:
-        """Only `share` of what was observed of them counts from now on."""
-        for sums in (self.count, self._precision, self._pull):
-            sums[targets] *= share
-        self._stale.update(targets)
+        self.seen.sums[target] /= factor
+        self._stale.add(target)
 
     @property
     def weights(self) -> Vector:
@@ -171,14 +188,14 @@ class Posterior:
         """With P a target's prior precision, A its evidence and M = (A + P)⁻¹: what it says of the common part has the
         precision P − P M P and the pull P M b; its weights given the common part are M (b + P common)."""
         stale = sorted(self._stale)
-        own, precision = self._own[stale], self._precision[stale]
+        own, (pull, precision) = self._own[stale], self._parts(self.seen.sums[stale])
         precision[:, range(own.shape[1]), range(own.shape[1])] += own
         variance = np.linalg.inv(precision)
         variance = (variance + variance.swapaxes(1, 2)) / 2
         shared = -own[:, :, None] * variance * own[:, None, :]
         shared[:, range(own.shape[1]), range(own.shape[1])] += own
         self._variance[stale], self._shared[stale] = variance, shared
-        self._solution[stale] = (variance @ self._pull[stale][:, :, None])[:, :, 0]
+        self._solution[stale] = (variance @ pull[:, :, None])[:, :, 0]
         self._stale.clear()
         once = 1 / (1 + ALIKE * (self.asked - 1))
         shared, pulls = once * self._shared, once * self._own * self._solution
@@ -191,41 +208,16 @@ class Posterior:
         )
         self._weights, self._rows = self._solution + by_all, Latest[bytes, Vector](MOST_LISTS)
 
-    def state(self) -> bytes:
-        """Everything observed, for `restore`: `8 (1 + K + K²)` bytes for each target that was seen, and its name."""
-        seen = np.flatnonzero(self._precision.any(axis=(1, 2)) | self._pull.any(axis=1))
-        sums = [part[seen].astype("<f8").tobytes() for part in (self.count, self._precision, self._pull)]
-        names, features = tuple(self.targets[at] for at in seen), len(self._common)
-        return msgspec.msgpack.encode(_State(VERSION, self.basis, self.at_ms, features, names, *sums))
-
-    def restore(self, data: bytes) -> bool:
-        """In the place of what was observed here. False, and back to the prior: not understood, or of other features.
-
-        Targets go by name: what was observed of one that is unknown here is dropped.
-        """
-        self._clear()
-        self.at_ms = 0
-        features = len(self._common)
-        try:
-            state = _state_decoder.decode(data)
-            names, shapes = state.targets, ((-1,), (-1, features, features), (-1, features))
-            parts = (state.count, state.precision, state.pull)
-            sums = [np.frombuffer(part, "<f8").reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-        except (msgspec.DecodeError, ValueError):
-            return False
-        whole = all(len(part) == len(set(names)) == len(names) and np.isfinite(part).all() for part in sums)
-        if (state.version, state.basis, state.features) != (VERSION, self.basis, features) or not whole:
-            return False
-        known = [row for row, name in enumerate(names) if name in self._index]
-        at, (count, precision, pull) = [self._index[names[row]] for row in known], [part[known] for part in sums]
-        if not self._sound(at, precision):
-            return False
-        self.count[at], self._precision[at], self._pull[at] = count, precision, pull
-        self.at_ms = state.at_ms
-        return True
+    def restore(self, state: State) -> None:
+        """In the place of what was observed here: see `unpack`. Raises ValueError also for what no outcomes can add up
+        to."""
+        unpack(state, self.seen, self.targets)
+        self._stale.update(range(len(self.targets)))
+        if not self._sound(self.seen.sums, self._own):
+            raise ValueError("less is known than nothing")
 
 
-# Sums that fade, and how much of a group's they count for all others: of pass rates and of lengths alike.
+# Groups of outcomes, and how much of a group's they count for all others: of pass rates and of lengths alike.
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -258,31 +250,9 @@ class Recent(OrderedDict[K, V]):
         return value
 
 
-class Fading:
-    """Sums that count half as much after each half-life, so that the order in which they come does not matter."""
-
-    __slots__ = ("_half_life_ms", "at_ms", "sums")
-
-    def __init__(self, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS) -> None:
-        self.sums, self.at_ms, self._half_life_ms = np.zeros(shape), 0, half_life_ms
-
-    def fade(self, at_ms: int | None) -> tuple[float, float]:
-        """What is left of older sums, and the share that an outcome of `at_ms` counts. 0: no time has passed."""
-        if not at_ms:
-            return 1.0, 1.0
-        passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else 0.0
-        if passed < 0:
-            return 1.0, float(0.5**-passed)
-        left = 0.5**passed
-        if passed:
-            self.sums *= left
-        self.at_ms = at_ms
-        return left, 1.0
-
-    def left(self, at_ms: int) -> Vector:
-        """What is left of the sums at a later time."""
-        passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else 0.0
-        return np.asarray(self.sums * 0.5 ** max(passed, 0.0))
+def counted(sums: Vector, most: float) -> Vector:
+    """What sums, of which the first in each row is the weight, count for with a weight of `most` at most."""
+    return np.asarray(sums / (sums[..., :1] / most + 1))
 
 
 class Turn(NamedTuple):
@@ -297,15 +267,12 @@ class Turn(NamedTuple):
 class Pooled:
     """What is learned for all of what a group of outcomes says: it counts at most with a weight of `most`, at its mean.
     Of a tenant's outcomes for all tenants: its requests and its standards are its own, and it may be wrong; where no
-    keys are, of a template's. Of a template's for its application. In which order they came, and what was replaced,
-    does not matter.
-
-    The first of the sums is the weight, in each row where there are several.
+    keys are, of a template's. In which order they came, and what was replaced, does not matter.
     """
 
     def __init__(self, most: float, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS) -> None:
         self._most = most
-        self._groups = Recent[tuple[str, Hashable], Fading](
+        self.groups = Recent[tuple[str, Hashable], Fading](
             MOST_GROUPS, lambda: Fading(shape, half_life_ms), lambda key: key[0]
         )
 
@@ -314,41 +281,25 @@ class Pooled:
         group."""
         if not group:
             return Turn(np.zeros(sums.shape), sums, at_ms)
-        known, most = self._groups[group, key], most or self._most
-        self._groups.move_to_end((group, key))
-        before = known.sums / (known.sums[..., :1] / most + 1)
+        known, most = self.groups[group, key], most or self._most
+        self.groups.move_to_end((group, key))
+        before = counted(known.sums, most)
         left, share = known.fade(at_ms)
         known.sums += sums * share
         if known.sums[..., 0].max() < LEAST_WEIGHT:
-            del self._groups[group, key]
+            del self.groups[group, key]
             known.sums[...] = 0.0
-        return Turn(before * left, known.sums / (known.sums[..., :1] / most + 1), known.at_ms)
+        return Turn(before * left, counted(known.sums, most), known.at_ms)
 
     def share(self, group: str, key: Hashable) -> float:
         """Of each outcome of a group about `key`, what counts."""
-        known = self._groups.get((group, key))
+        known = self.groups.get((group, key))
         return float(not group) if known is None else 1.0 / float(known.sums[..., 0].max() / self._most + 1)
-
-    def state(self) -> bytes:
-        return msgspec.msgpack.encode([(*key, known.at_ms, known.sums.tolist()) for key, known in self._groups.items()])
 
     def forget(self, key: Hashable) -> None:
         """What was said about it is no more what is to be taken back."""
-        for known in [known for known in self._groups if known[1] == key]:
-            del self._groups[known]
-
-    def restore(self, state: bytes, keys: Container[str]) -> bool:
-        """What was said about `keys`. False: not understood, and nothing is known."""
-        self._groups.clear()
-        try:
-            rows = msgspec.msgpack.decode(state, type=list[tuple[str, str, int, list[float]]])
-        except msgspec.DecodeError:
-            return False
-        for group, key, at_ms, sums in rows:
-            if key in keys:
-                known = self._groups[group, key]
-                known.at_ms, known.sums = at_ms, np.array(sums)
-        return True
+        for known in [known for known in self.groups if known[1] == key]:
+            del self.groups[known]
 
 
 # The last values of something that is counted, kept sorted: quantiles that forget.
@@ -368,24 +319,22 @@ BEYOND, RECENT = 1.5, 32
 
 
 class QuantileWindow:
-    """Whole numbers, 0 ≤ value < 2**63. Adding costs a move of at most 1 KiB, a quantile one look-up."""
+    """Whole numbers, 0 ≤ value < 2**63. Adding costs two moves of at most 1 KiB, a quantile one look-up."""
 
-    __slots__ = ("_next", "_order", "_sorted", "count", "sum")
+    __slots__ = ("_order", "_sorted", "count", "sum")
 
     def __init__(self) -> None:
         self._order, self._sorted = array("q"), array("q")
-        self._next = self.count = self.sum = 0
+        self.count = self.sum = 0
 
     def add(self, value: int) -> None:
         if self.count < SIZE:
-            self._order.append(value)
             self.count += 1
         else:
-            oldest = self._order[self._next]
+            oldest = self._order.pop(0)
             del self._sorted[bisect_left(self._sorted, oldest)]
-            self._order[self._next] = value
-            self._next = (self._next + 1) % SIZE
             self.sum -= oldest
+        self._order.append(value)
         insort(self._sorted, value)
         self.sum += value
 
@@ -403,8 +352,7 @@ class QuantileWindow:
         beyond = sum(math.log((value + 1) / threshold) for value in top)
         steepness = (beyond + TAIL_PRIOR * TAIL_WEIGHT) / (len(top) + TAIL_WEIGHT)
         reach = max(len(top) / self.count / (1 - share), 1.0) ** steepness
-        latest = range(self._next - min(RECENT, self.count), self._next)
-        return int(max(min(threshold * reach, top[-1] * BEYOND), *(self._order[at] for at in latest)))
+        return int(max(min(threshold * reach, top[-1] * BEYOND), *self._order[-RECENT:]))
 
     def lower(self, share: float) -> int:
         """The mirror image: a bound that the next value stays above with probability `share`."""

@@ -11,11 +11,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from router.estimate.posterior import CARRIED, MOST_TEMPLATES, NOISE_FLOOR, Fading, Recent, noise
+from router.estimate.posterior import CARRIED, MOST_TEMPLATES, NOISE_FLOOR, Fading, Recent, State, noise, pack, unpack
 from router.types.decision import NODE_WEIGHTS, Vector
 from router.types.request import APPLICATION_DIGITS, application_of
 
@@ -153,11 +152,19 @@ def _carried(
     return mean, np.array(moved)
 
 
+def cusum(sides: tuple[float, float], surprise: float, slack: float) -> tuple[float, float]:
+    """By how much surprises went below 0 of late, and above, beyond the slack of each (Page 1954)."""
+    return max(sides[0] - surprise - slack, 0.0), max(sides[1] + surprise - slack, 0.0)
+
+
+Watched = tuple[float, float, float]
+
+
 class _TemplateSums(Fading):
     """`watched`: outcomes since the template was last found to be another, and how far its answers have been worse of
-    late than before, and better (CUSUM, Page 1954), in standard deviations of a score."""
+    late than before, and better, in standard deviations of a score."""
 
-    watched = 0.0, 0.0, 0.0
+    watched: Watched = 0.0, 0.0, 0.0
 
     def watch(self, target: int, sums: Vector, weight: float) -> None:
         """Before an outcome is added: where the template is another under its name, in code or in what it is sent,
@@ -168,16 +175,11 @@ class _TemplateSums(Fading):
             # Weighted as the mean is, so that the sum of surprises stays near 0 whatever requests look like.
             surprise = float((score - usual) * sums[0] / weight * noise(foretold) / math.sqrt(noise(usual)))
             surprise = min(max(surprise, -MOST_SURPRISE), MOST_SURPRISE)
-            worse = max(worse - weight * (surprise + CHANGE_SLACK), 0.0)
-            better = max(better + weight * (surprise - CHANGE_SLACK), 0.0)
+            worse, better = cusum((worse, better), weight * surprise, weight * CHANGE_SLACK)
             if max(worse, better) > CHANGED:
                 self.sums *= np.minimum(LEFT / np.maximum(self.sums[:, :1], 1e-9), 1.0)
                 count = worse = better = 0.0
         self.watched = count + weight, worse, better
-
-
-_States = list[tuple[str, int, tuple[str, ...], bytes, tuple[float, float, float]]]
-"""Of each template, and the rows [n, 5 + K] of those targets that have outcomes; what was `watched`."""
 
 
 class Templates:
@@ -258,26 +260,14 @@ class Templates:
                 known.sums[target] /= factor
             self._tell_others(template, known, before)
 
-    def state(self) -> bytes:
-        """Everything observed, for `restore`."""
-        states: _States = []
-        for template, known in self._known.items():
-            at = np.flatnonzero(known.sums[:, 0])
-            names, sums = tuple(self._targets[row] for row in at), known.sums[at].astype("<f4").tobytes()
-            states.append((template, known.at_ms, names, sums, known.watched))
-        return msgspec.msgpack.encode(states)
+    def state(self) -> list[tuple[State, Watched]]:
+        """Everything observed, for `restore`; of each template also what was `watched`."""
+        rows = self._known.items()
+        return [(pack(template, known, self._targets, "<f4"), known.watched) for template, known in rows]
 
-    def restore(self, state: bytes) -> bool:
-        """In the place of what was observed here; targets go by name. False, and nothing is known: not understood."""
-        self._known.clear()
-        try:
-            for template, at_ms, names, sums, watched in msgspec.msgpack.decode(state, type=_States)[-MOST_TEMPLATES:]:
-                known = self._known[template]
-                known.at_ms, known.watched = at_ms, watched
-                for name, row in zip(names, np.frombuffer(sums, "<f4").reshape(len(names), -1), strict=True):
-                    if name in self._targets and np.isfinite(row).all():
-                        known.sums[self._targets.index(name)] = row
-        except (msgspec.DecodeError, ValueError):
-            self._known.clear()
-            return False
-        return True
+    def restore(self, states: Sequence[tuple[State, Watched]]) -> None:
+        """In a new one: see `unpack`."""
+        for state, watched in states[-MOST_TEMPLATES:]:
+            known = self._known[state[0]]
+            unpack(state, known, self._targets, "<f4")
+            known.watched = watched

@@ -16,11 +16,12 @@ from router.budget.budget import ChargedTo
 from router.decide.strategies import CascadeStrategy, Strategy
 from router.decide.worth import CascadeValue, VerifierQuality, cascade_value, sample_value
 from router.estimate.estimate import per_choice
+from router.estimate.forecast import ForecastInput
 from router.ledger.query import RequestRow
 from router.replay.report import NO_TARGET
 from router.replay.sides import Choice, NewDecision, Policies, PolicyReplay, Stored, repriced, same, same_rules, stored
 from router.types.account import Account, Unit
-from router.types.decision import Dropped, Hedge, Plan, Vector, Vote, Weighed
+from router.types.decision import Dropped, FittedRequest, Hedge, Plan, Vector, Vote, Weighed
 from router.types.request import Caller
 from router.types.target import Target
 
@@ -187,7 +188,8 @@ def alone(side: PolicyReplay, record: Stored, target: Target, weighed: Sequence[
             return ExpectedValue(each.cost_nano, 0.0, each.p)
     classification = side.classified(record)
     cap = per_choice(record.request, side.rules.screen.guard.demands(classification.classes).thinking_cap)
-    forecast = side.forecaster.forecast((target,), record.request, classification, record.row.started_ms, cap)
+    asked = ForecastInput(record.request, classification, record.row.started_ms)
+    forecast = side.forecaster.forecast((target,), asked, fits=(FittedRequest(thinking_budget=cap),))
     return ExpectedValue(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
 
 

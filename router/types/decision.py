@@ -191,10 +191,6 @@ class FittedRequest(Struct, frozen=True, kw_only=True):
 AS_ASKED = FittedRequest()
 
 
-Foretold: TypeAlias = tuple[int, int, int]
-"""Expected nano-USD, output tokens and the part of them that is thinking, over all choices."""
-
-
 class PromptCount(NamedTuple):
     """Tokens of a prompt at one target, counted: what is exact of them; as expected; and at most."""
 
@@ -367,9 +363,8 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     """That all these rates were learned from; what is older counts less."""
     cost: Vector
     """Expected cost of one attempt, thinking included, in nano-USD: an expectation, not an amount."""
-    output: Vector
-    """Expected output tokens, thinking included."""
-    thinking: Vector
+    foretold: tuple[Vector, ...]
+    """The cost; expected output tokens, and of these thinking; both of one choice, whatever its caps."""
     cached: Vector
     """Tokens of the prompt that each target has in its cache."""
     weighed_cost: Vector

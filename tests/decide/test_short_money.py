@@ -14,8 +14,7 @@ from router.choose import choose, index
 from router.config.load import load_policy
 from router.decide.explain import explain
 from router.decide.health import Health
-from router.estimate.estimate import afforded, estimates
-from router.estimate.forecast import Forecaster
+from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.types.account import ENDLESS, Amount, BudgetBound
@@ -51,8 +50,9 @@ def test_what_is_told_is_what_is_sent(route: str, text: str, fields: dict[str, A
     document, steps, seen = explain(decision), decision.plan.steps, decision.classification
     hold = budget(request, bound=BudgetBound(caps=decision.caps, thinking=decision.thinking))
     refused = asyncio.run(hold.open(held := hold.ask(steps), steps, 0, 0))
-    asked = estimates(TARGETS, request, learned, seen.task, seen.reading)
-    fits = afforded(TARGETS, request, learned, Amount(nano, ENDLESS), None, lambda _: asked)
+    fits = Forecaster(TARGETS, learned, rates).afforded(
+        TARGETS, ForecastInput(request, seen), Amount(nano, ENDLESS), None
+    )
     payable = {target.id for target, made in zip(TARGETS, fits, strict=True) if made is not None}
     if refused is not None:
         assert not payable

@@ -8,8 +8,10 @@ import msgspec
 import numpy as np
 
 from router.decide.eligibility import ClassGuard, Gate, Requirements
-from router.estimate.estimate import estimates
+from router.estimate.caches import CachedPrompt
+from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.learn import TargetStats
+from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import fits_thinking
 from router.types.decision import Candidate, Estimate
 from router.types.price import Price
@@ -20,6 +22,8 @@ from router.types.request import (
     STATED_SD,
     THINKING,
     TRAITS,
+    USUAL_OUTPUT,
+    USUAL_THINKING,
     Caller,
     Classification,
     Endpoint,
@@ -63,8 +67,16 @@ def gate(*, asked: Request | None = None, requirements: Requirements | None = No
     return msgspec.structs.replace(plain, **more)
 
 
-def estimate(place: Target, asked: Request, learned: TargetStats, *more: Any, **said: Any) -> Estimate:
-    return estimates((place,), asked, learned, *more, **said)[0]
+USUAL = reading(USUAL_OUTPUT, USUAL_THINKING)
+
+
+def estimate(
+    place: Target, asked: Request, learned: TargetStats, task: Task = Task.CHAT, reading: Reading = USUAL, **more: Any
+) -> Estimate:
+    cached = CachedPrompt(more.pop("cached", {}))
+    about = Classification(data_class="internal", difficulty=0.5, task=task, reading=reading, **more)
+    given = ForecastInput(asked, about, cached=cached)
+    return Forecaster((place,), learned, PassRateModel((place,))).estimates((place,), given)[0]
 
 
 def candidate(name: str, cost: int = 0) -> Candidate:

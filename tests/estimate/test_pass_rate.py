@@ -330,8 +330,18 @@ def test_what_one_tenant_says_moves_others_by_little_in_any_order_however_often_
         for score, weight in [pair for each in said for pair in ((each, -1.0), (each, 1.0))]:
             model.observe(structs.replace(outcome("strong", score, READ), template=POISONED, weight=weight))
     assert rates(model, OTHER) == pytest.approx(rates(other, OTHER), abs=1e-5)
-    assert other.restore(model.state())
-    assert other.by_tenant.state() == model.by_tenant.state()
+    state = model.state()
+    assert other.restore(state)
+    assert other.state() == state
+
+
+def test_what_was_saved_by_another_version_or_is_damaged_is_left_aside() -> None:
+    model, version = taught(*[(POISONED, "strong", 0.0)] * 9), load().version.encode()
+    state = model.state()
+    newer, of_others = state.replace(b"\x04", b"\x05", 1), state.replace(version, version[::-1])
+    for damaged in (b"", b"\xff\x00 nothing", state[:-1], newer, of_others):
+        assert (model.restore(state), model.restore(damaged)) == (True, False)
+        assert rates(model, POISONED) == rates(taught(), POISONED)
 
 
 def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_everywhere() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.api.parse import parse
-from router.estimate.forecast import Forecaster
+from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, TEMPLATE_TOKENS, count_prompt, count_text
@@ -160,5 +160,5 @@ def test_the_examples_of_a_template_are_counted_and_what_it_says_twice() -> None
     assert once.input_bound - bare.input_bound > size / 2
     assert twice.input_bound > once.input_bound
     seen = Classification(data_class="internal", difficulty=0.5, task=Task.TRANSLATION)
-    cost = Forecaster(places, NEW, PassRateModel(places)).forecast(places[:2], asked, seen, 0).cost
+    cost = Forecaster(places, NEW, PassRateModel(places)).forecast(places[:2], ForecastInput(asked, seen)).cost
     assert cost[1] > cost[0]

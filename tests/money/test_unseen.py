@@ -351,7 +351,7 @@ def test_regions_and_fees_that_cost_more_are_in_every_estimate_and_check_says_so
         first, second = explained["considered"]
         assert first["target"] == f"any-{number}"
         over, under = rule.times
-        assert second["cost_usd"] == pytest.approx(first["cost_usd"] * over / under, rel=1e-6)
+        assert second["cost_usd"] == pytest.approx(first["cost_usd"] * over / under, abs=1e-9), "to a nano-USD"
         assert f"near-{number}: in region {rule.region} {model.id} costs {over / under:g} times" in checked
     request.write_text(json.dumps({"model": "fee", "messages": MESSAGES, "max_tokens": 100}))
     explained = json.loads(lowpass(tmp_path, "explain", "--policy", str(policy), str(request), "--json").output)

@@ -268,7 +268,7 @@ def test_a_decision_tells_what_is_at_stake_and_what_was_expected() -> None:
         ({"weighed": (WEIGHED, CHEAPER)}, "local would save $0.013 and pass .35 less often"),
         ({"weighed": (WEIGHED, structs.replace(CHEAPER, p=WEIGHED.p - 0.0004))}, "save $0.013 and pass as often"),
         ({"weighed": (WEIGHED, structs.replace(CHEAPER, why="degraded"))}, "local was slow or failing"),
-        ({"weighed": (WEIGHED, DEARER)}, "best would cost 3 times as much for +.10, which is not sure enough to choose"),
+        ({"weighed": (WEIGHED, DEARER)}, "best would cost 3 times as much for +.10, which is not sure enough"),
         ({"weighed": (UNLIKELY, structs.replace(DEARER, why="dearer"))}, "too little to pay for a likelier one; best"),
         ({"weighed": (), "strategy": "ordered"}, f"{NAME}: the first in the route's order that may serve it"),
         ({"chosen": None, "dropped": (Dropped("t", "region", "not in the EU"),)}, "no target may serve it: t (not in"),
