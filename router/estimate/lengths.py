@@ -201,9 +201,6 @@ class _Template:
         self.sums = Recent[Asked, Fading](MOST_ASKED, _sums)
         self.at_ms = self.count = 0
 
-    def heard(self, at_ms: int, answers: int) -> None:
-        self.at_ms, self.count = max(self.at_ms, at_ms), self.count + answers
-
 
 def _bounded(sums: Vector, share: float = 1.0) -> Vector:
     """[n, _COLUMNS]: without a share of what answers are beyond belief by."""
@@ -257,17 +254,18 @@ class LengthPool:
         plain.sums += (turn.after - turn.before) * plain.fade(turn.at_ms)[1]
         if not template:
             return
-        known = self.templates.used(template).sums[asked]
-        before = counted(_bounded(known.sums), MOST_TAUGHT)
+        of_template = self.templates.used(template)
+        known = of_template.sums[asked]
+        before = _bounded(known.sums)
         left, share = known.fade(at_ms)
         known.sums += sums * share
-        # What it says for its application is no more what it said before.
-        self.templates[template].heard(at_ms, len(answers))
-        if application := application_of(template):
+        of_template.at_ms, of_template.count = max(of_template.at_ms, at_ms), of_template.count + len(answers)
+        if application := application_of(template):  # what it says for it is no more what it said before
             others = self.templates.used(application)
-            news, of_all = counted(_bounded(known.sums), MOST_TAUGHT) - before * left, others.sums[asked]
+            after, of_all = before * left + bounded * share, others.sums[asked]
+            news = counted(after, MOST_TAUGHT) - counted(before, MOST_TAUGHT) * left
             of_all.sums += news * of_all.fade(known.at_ms)[1]
-            others.heard(known.at_ms, len(answers))
+            others.at_ms, others.count = max(others.at_ms, known.at_ms), others.count + len(answers)
 
     def law(self, kind: Lengths, asked: Asked, row: int, template: str, prior: float) -> LengthLaw:
         """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
