@@ -260,8 +260,8 @@ class PassRateModel:
             self.posterior.restore(known.of_all)
             self.templates.restore(known.templates)
             for row in known.said:
-                if row[2][0] in self._at:
-                    unpack(row, self.by_tenant.groups[row[0], row[2][0]], row[2])
+                for name in set(row[2]) & self._at.keys():  # none where all was taken back
+                    unpack(row, self.by_tenant.groups[row[0], name], row[2])
         except (msgspec.DecodeError, ValueError):
             self._build(self._targets)
             return False
