@@ -6,6 +6,7 @@ from operator import attrgetter
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from router.decide.weigh import SAME_RATE
 from router.types.decision import (
     NO_STAKES,
     Cascade,
@@ -154,8 +155,6 @@ def _without_names(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 # Why a request went where it did, in one sentence, from its decision document alone.
 
-SAME_RATE = 0.0005
-"""By which pass rates differ at least to be told apart."""
 MOST_DROPPED = 3
 """Targets named that may not serve a request."""
 
@@ -248,7 +247,7 @@ def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
     stakes, out = decision.stakes, {row.why for row in decision.weighed}
     clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
     likelier = [row for row in decision.weighed if row.why == "dearer" and row.p > chosen.p]
-    if clauses and likelier and chosen.p < 0.5:
+    if clauses and chosen.p < 0.5 and any(row.value_nano >= chosen.value_nano for row in likelier):
         clauses[0] += ", too little to pay for a likelier one"
     if "below_floor" in out and (floor := stakes.min_pass_rate) is not None:
         below = [row.target for row in decision.weighed if row.why == "below_floor"]
@@ -292,4 +291,5 @@ def _dropped(dropped: Sequence[Dropped]) -> str:
 
 def _rate(share: float) -> str:
     """.97; what rounds to all or none is told from it."""
-    return f"{share:.2f}".removeprefix("0") if 0.005 <= share < 0.995 else f"{share:.3f}".removeprefix("0")
+    digits = next((digits for digits in (2, 3) if 0.5 <= share * 10**digits < 10**digits - 0.5), 4)
+    return f"{share:.{digits}f}".removeprefix("0")

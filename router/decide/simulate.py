@@ -150,8 +150,7 @@ def _draw(situation: DecisionInput, draws: int) -> _Draws:
 @cache
 def _quantiles(count: int) -> Vector:
     """Of the normal distribution, in the middle of equally likely parts."""
-    normal = NormalDist()
-    return np.array([normal.inv_cdf((at + 0.5) / count) for at in range(count)])
+    return np.array([NormalDist().inv_cdf((at + 0.5) / count) for at in range(count)])
 
 
 def _lognormal(normal: Vector, mean: Vector, p90: Vector) -> Vector:

@@ -160,6 +160,8 @@ _ROOT_2_PI = sqrt(2 * pi)
 HOPELESS = 0.02
 """A target that passes less often is asked only where all others do, too: an answer that can't be right is worth
 nothing, however cheap."""
+SAME_RATE = 0.0005
+"""By which pass rates differ at least to be told apart: priors of what nearly all pass are no surer."""
 _LEAST_P = 1e-3
 """A pass rate below it says no more than that it is not known."""
 
@@ -176,8 +178,8 @@ class ExpectedLoss(Struct, frozen=True, eq=False):
 
 
 def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: float) -> ExpectedLoss:
-    """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and no worse:
-    so raising the price of a failure never leads to one that is dearer and worse."""
+    """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and as likely
+    right: so raising the price of a failure never leads to one that is dearer and worse."""
     forecast, stakes = situation.forecast, situation.stakes
     p, nodes, cost = forecast.p, forecast.p_nodes, forecast.weighed_cost
     if situation.queues:
@@ -192,7 +194,7 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
         evident = among & (margin > 0.0)
         if np.count_nonzero(evident):
             best = int(np.where(evident, value, np.inf).argmin())
-    surely = among & (cost < cost[best]) & (p >= p[best])
+    surely = among & (cost < cost[best]) & (p >= p[best] * (1 - SAME_RATE))
     if np.count_nonzero(surely):
         best = int(np.where(surely, value, np.inf).argmin())
     return ExpectedLoss(value, out, margin, baseline, best)

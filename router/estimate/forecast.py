@@ -376,8 +376,7 @@ class Forecaster:
 
     def _of(self, targets: Sequence[Target], asked: ForecastInput, fits: Sequence[FittedRequest | None]) -> _KnownWork:
         request, at_ms = asked.request, asked.at_ms
-        made = [(row.effort or "", row.thinking_budget) if row else _AS_ASKED for row in fits] if fits else ()
-        levels = tuple(made)
+        levels = tuple([(row.effort or "", row.thinking_budget) if row else _AS_ASKED for row in fits])
         asks = int(request.caches) + int(request.caches_long)
         # Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound.
         steps, size, rough = self._steps, 0, request.rough_tokens

@@ -140,12 +140,8 @@ def test_what_is_in_no_known_script_is_unfamiliar_and_very_short_it_is_likelier_
 def test_a_text_is_read_alike_in_each_of_its_unicode_forms_and_below_marks_that_are_piled_on_it() -> None:
     for text in "Tõesta, et ruutjuur kahest on irratsionaalne.", "Viết một bài thơ về xuân.", "봄에 대한 시":
         assert reading_of(text) == reading_of(normalize("NFD", text)), text
-    piled, unseen, wide = (
-        "H\u0337\u0321e\u0337l\u0489p m\u0337\u0321\u20dde!",
-        "He\u200bl\u00adp\ufeff me!",
-        "\uff28ｅｌｐ 𝐦𝐞!",
-    )
-    for odd in piled, unseen, wide, "He\u0301\u0302\u0303lp me!":
+    piled = "H\u0337\u0321e\u0337l\u0489p m\u0337\u0321\u20dde!", "He\u0301\u0302\u0303lp me!"
+    for odd in (*piled, "He\u200bl\u00adp\ufeff me!", "\uff28ｅｌｐ 𝐦𝐞!"):
         assert reading_of(odd) == reading_of("Help me!"), ascii(odd)
 
 

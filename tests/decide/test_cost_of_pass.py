@@ -14,7 +14,7 @@ from msgspec import structs
 
 from router.decide.simulate import RemainingLimits, SimulatedPlan, Simulation, simulate
 from router.decide.strategies import CostOfPass, PlanStrategy, SessionTerms
-from router.decide.weigh import DecisionInput, Ranking, expected_loss, price
+from router.decide.weigh import SAME_RATE, DecisionInput, Ranking, expected_loss, price
 from router.decide.worth import both_pass
 from router.types.decision import Cascade, Hedge
 from tests.decide.situations import NAMES, names, situation, stakes, usd, why
@@ -60,6 +60,8 @@ def test_the_price_of_a_failure_decides_and_without_one_a_right_answer_is_what_i
     assert [row.value_nano for row in ranked.weigh()] == [usd(0.004), usd(0.003 / 0.9)]
     for failure, order in ((0.001, "abc"), (0.05, "bac"), (1.0, "cba")):
         assert names(rank(situation([0.5, 0.8, 0.95], [0.001, 0.008, 0.03], stakes=stakes(failure)))) == order
+    for rates, first in (([0.9989, 0.9992], "a"), ([0.9982, 0.9992], "b")):  # as often right, and cheaper
+        assert names(rank(situation(rates, [0.0001, 0.0002], stakes=stakes(10.0))))[0] == first
     assert names(rank(situation([0.7] * 4, [0.01] * 4))) == "abcd"
     assert sorted(names(rank(situation([NAN, NAN], [0.1, 0.2])))) == ["a", "b"], "one is asked"
 
@@ -151,7 +153,8 @@ def test_whatever_is_forecast(state: DecisionInput, caution: float) -> None:
     if not ranked.out.any():
         baseline = expected_loss(state, np.zeros(len(value), dtype=np.intp), caution).baseline
         first = value[ranked.order[0]]
-        assert first <= value[baseline] + (0.06 * first if state.last else 0)
+        trifle = 0.06 * first if state.last else SAME_RATE * ((state.stakes.failure_nano or 0) + first)
+        assert first <= value[baseline] + trifle
 
 
 @given(situations(), st.floats(0.0001, 10), st.floats(1, 1_000), st.floats(0, 3))
