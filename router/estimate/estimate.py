@@ -1,7 +1,7 @@
 """The cost of a request at a target, and how the request is made to fit into a budget."""
 
 from collections.abc import Iterable
-from math import inf
+from math import ceil, inf
 
 from msgspec import Struct, structs
 
@@ -175,7 +175,7 @@ def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work
         thought=thoughts,
         most_thought=most if thinking else 0.0,
         room=ROOM + (ROOM_NEW - ROOM) * new,
-        safe=(1 - new) * outputs.tail(SAFE) if outputs.count else 0.0,
+        safe=ceil((1 - new) * outputs.tail(SAFE)) if outputs.count else 0.0,
         number=number,
         start=((1 - new) * visible.quantile(START), (1 - new) * thoughts.quantile(START)),
         begin=new * (START_ANSWER + thought // START_THOUGHT),
