@@ -22,8 +22,6 @@ IDLE_S = 60.0
 MONTH_MS = 32 * DAY_MS
 _OF_LEDGERS = ("live_attempts", "past_attempts", "live_decisions", "past_decisions", "outcomes")
 """Tables that only a ledger has rows in."""
-NICE = 10
-"""Requests come first."""
 
 
 def upkeep(ledger: Ledger, now_ms: int, keep_ms: int | None, *, all_of_them: bool = False) -> tuple[int, int]:
@@ -69,7 +67,6 @@ def needed(ledger: Ledger, now_ms: int, keep_ms: int | None) -> bool:
 def main() -> None:
     """Ends when standard input does: then its parent has ended. Whatever it is doing, another one goes on with it."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.nice(NICE)
     try:
         settings = read(os.environ)
         ledger = ledger_at(settings.sqlite, settings.database_url)
