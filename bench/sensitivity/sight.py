@@ -84,7 +84,7 @@ def _sensitivity(rows: Sequence[dict[str, Any]]) -> Sensitivity:
 
 def request(body: dict[str, Any]) -> Request:
     """As the gateway reads it."""
-    return parse(Endpoint.CHAT, "bench", msgspec.json.encode({"model": "auto", **body}), ())
+    return parse(Endpoint.CHAT, "0" * 32, msgspec.json.encode({"model": "auto", **body}), ())
 
 
 def said(text: str, role: str = "user") -> dict[str, Any]:
