@@ -212,7 +212,7 @@ def outlook(
     return rung, usual(target, rung, learned, work), learned.input(target.id, script)
 
 
-def per_choice(request: Request, thinking_cap: int | None = None) -> int | None:
+def per_choice(request: Request, thinking_cap: int | None) -> int | None:
     asked = request.limits.thinking_budget
     if asked is None:
         return thinking_cap if thinking_cap is None else thinking_cap // request.choices

@@ -468,7 +468,7 @@ def to_chat(body: Fields, data: bytes) -> Fields:
     passed = {name: raw for name, raw in body.items() if name not in _HANDLED}
     translated: dict[str, object] = {
         "messages": _messages(fields.input, fields.instructions),
-        **(_tools(fields.tools, fields.tool_choice, fields.parallel_tool_calls)),
+        **_tools(fields.tools, fields.tool_choice, fields.parallel_tool_calls),
         "response_format": None if text.format == _NULL else _format(text.format),
         "verbosity": text.verbosity,
         **(_reasoning(fields.reasoning) if fields.reasoning else {}),
