@@ -35,7 +35,7 @@ HIT_MILLE, WEIGHT = 980, 2
 """Thousandths of what should be in a cache that are read from it, before any answer says so; its weight in answers."""
 LONGEST, REMEMBERED = 256, 64
 """Turns that are told apart, and conversations that count for how long those of a template get."""
-LIKELY = 0.5
+LIKELY = 0.65
 """Of the requests that are expected to follow: what they will save is less sure than what it costs now."""
 SAME = 1.3
 """A prompt may have so many times the tokens of its rough count."""
