@@ -7,7 +7,7 @@ read for what is asked, and of all else how much of it there is.
 import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import NamedTuple
 from unicodedata import normalize
@@ -242,6 +242,11 @@ def instruction(message: str) -> str:
     return f"{first}\n{last}"
 
 
+def _unquoted(text: str) -> str:
+    """Marks in the place of quotations, and of a list of names."""
+    return _listed(r'\1 ""', _quoted('""', text))
+
+
 def _without_courtesies(message: str) -> str:
     """As it is, where hardly anything else is left."""
     greeting = _greets(message[: _figures.head].encode())
@@ -281,7 +286,7 @@ _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run
 """… and a word or a number is one of them."""
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
-_unquoted = partial(re.compile(_PATTERNS["quotations"]).sub, '""')
+_quoted, _listed = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "lists"))
 _upon, _set_apart, _field, _greets, _closes_on, _signed, _whole, _named, _everyday, _refers, _definite = (
     re2.compile(_PATTERNS[name].encode()).search  # in bytes: of a text RE2's wrapper counts the characters, too
     for name in (

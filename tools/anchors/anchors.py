@@ -118,6 +118,24 @@ def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Ancho
     return copies
 
 
+def within_agents(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Anchor]]:
+    """Some plain ones, by their place, once more as what a user says next to an agent: behind its long instructions, with
+    its tools, after a call that it made for something else and its report of that."""
+    pool, chance = _pool("train"), Random(0)
+    calls = [anchor.body for anchor in anchors if anchor.shape == "tool_result"]
+    copies = list[tuple[int, Anchor]]()
+    for at, anchor in enumerate(anchors):
+        if anchor.shape != "plain" or chance.random() >= share:
+            continue
+        called = chance.choice(calls)
+        turns = [message for message in called["messages"] if message["role"] != "system"]
+        report = {"role": "assistant", "content": chance.choice(pool["reports"])}
+        system = {"role": "system", "content": _system(chance.choice(("coding", "support", "travel", "bank")), pool, chance)}
+        body = {"messages": [system, *turns, report, *anchor.body["messages"]], "tools": called["tools"]}
+        copies.append((at, anchor._replace(body=anchor.body | body)))
+    return copies
+
+
 def framed(anchors: Sequence[Anchor]) -> list[tuple[int, Anchor]]:
     """Those with material or with examples, by their place, once more as programs send them: a question with its
     documents in JSON; examples and what is asked in one message, with a sign between what is given and what it becomes.

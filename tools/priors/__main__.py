@@ -18,7 +18,7 @@ import yaml
 
 from router.classify import difficulty
 from router.estimate import pass_rate
-from tools.anchors.anchors import framed, instructed, load, surrounded, translated
+from tools.anchors.anchors import framed, instructed, load, surrounded, translated, within_agents
 from tools.priors import abilities, outcomes, reader
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -53,6 +53,7 @@ def _reader(sets: outcomes.Sets, hard: outcomes.Vector) -> tuple[dict[str, Any],
     rows = reader.joined(
         reader.anchor_rows(train, groups),
         reader.copied_rows(surrounded(train, reader.SURROUNDED), reader.SURROUNDED_WEIGHT, groups),
+        reader.copied_rows(within_agents(train, reader.AGENTS), reader.AGENTS_WEIGHT, groups),
         reader.copied_rows(framed(train), reader.FRAMED_WEIGHT, groups),
         reader.copied_rows(instructed(train), reader.INSTRUCTED_WEIGHT, groups),
         reader.copied_rows(translated(), reader.TRANSLATED_WEIGHT, groups),

@@ -65,6 +65,8 @@ UNREAD = "mmlu/"
 PHRASE_WEIGHT = 0.1
 SURROUNDED, SURROUNDED_WEIGHT = 0.3, 0.1
 """Share of anchors that are fitted once more with instructions before them; and what each such copy counts for …"""
+AGENTS, AGENTS_WEIGHT = 0.5, 0.15
+"""… of plain ones that are fitted once more as the next message to an agent, and what such a copy counts for …"""
 FRAMED_WEIGHT, INSTRUCTED_WEIGHT, TRANSLATED_WEIGHT, CONTRAST_WEIGHT = 0.1, 0.15, 0.25, 0.3
 """… each copy as programs send it, or with its task in a system prompt, each translation, and each contrast."""
 FOLDS = 4
