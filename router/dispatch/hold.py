@@ -410,7 +410,7 @@ class BudgetHold(Struct, eq=False):
                 elif hold.unit is not Unit.TOKENS:
                     charge += thought(attempt)
                 elif attempt.usage is not None:
-                    charge += attempt.usage.input_total + attempt.usage.output_total
+                    charge += attempt.usage.totals.input + attempt.usage.totals.output
             charges.append(charge)
             overrun = overrun or (charge > hold.amount and hold.unit in GRANTED)
             if hold.unit is Unit.USD:
@@ -431,7 +431,7 @@ def thought(attempt: Attempt) -> int:
     if usage.output_reasoning is not None:
         return usage.output_reasoning
     off = attempt.thinking == "off" or attempt.target.model.thinking.contract is Contract.NONE
-    return 0 if off else usage.output_total
+    return 0 if off else usage.totals.output
 
 
 def _least(steps: Sequence[Candidate]) -> Amount:
