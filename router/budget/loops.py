@@ -318,13 +318,11 @@ LOOKED_AT = 16
 """The latest requests of a key among which several wordings are looked for."""
 
 
-class Memory:
+class Memory(Struct, eq=False):
     """A set of words that forgets, as bits."""
 
-    __slots__ = ("older", "recent")
-
-    def __init__(self) -> None:
-        self.recent = self.older = 0
+    recent: int = 0
+    older: int = 0
 
     def new(self, words: int) -> int:
         """How many of the words are; from then on they are known."""

@@ -280,7 +280,7 @@ class AttemptLoop(Struct):
                 if record.restorer is not None:
                     restored = record.restorer.body(reply.body)
                     reply = structs.replace(reply, body=restored, content=answer_text(restored))
-                answer = WholeAnswer(attempt, reply, record.step, record.fit.lowered)
+                answer = WholeAnswer(record, attempt, reply)
             if job.check is not None and job.translated(record.step):
                 job.check(dict(answer.reply.body))
             return answer
@@ -304,14 +304,14 @@ class AttemptLoop(Struct):
                 self.to.health.abandoned(record.step.target.id)
                 if record.lease is not None:
                     record.lease.worked()
-                return OpenStream(record, response, decoder, first, record.step)
+                return OpenStream(record, response, decoder, first)
             if record.meter is not None:
                 await keep_paid(record, decoder, record.meter)
             if record.stopped:
                 break
         if not (record.stopped or decoder.finished):
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
-        return OpenStream(record, response, decoder, b"", record.step)
+        return OpenStream(record, response, decoder, b"")
 
     async def _gather(self, opened: OpenStream) -> WholeAnswer:
         """The whole of a stream; what breaks in the middle may still be asked elsewhere."""
@@ -319,8 +319,7 @@ class AttemptLoop(Struct):
         parts = [events async for events in metered(opened) if events]
         if rest := opened.rest():
             parts.append(rest)
-        stopped = record.stopped
-        if not (decoder.finished or stopped):
+        if not (decoder.finished or record.stopped):
             raise UpstreamFailure(CUT)
         opened.response.close(complete=decoder.complete)
         self.to.health.succeeded(record.step.target.id)
@@ -330,7 +329,7 @@ class AttemptLoop(Struct):
         body = fold.body()
         reply = TargetReply(body=body, usage=decoder.usage, content=answer_text(body))
         stream = (opened, tuple(parts)) if self.job.request.stream else None
-        return WholeAnswer(record.streamed(decoder), reply, record.step, record.fit.lowered, stopped, stream)
+        return WholeAnswer(record, record.streamed(decoder), reply, stream)
 
 
 async def _refusal(response: UpstreamResponse) -> bytes:

@@ -47,25 +47,21 @@ MOST_READ_ON, READ_ON_S = 256, 120
 then they are cancelled, and charged what they may have cost."""
 
 
-class ClientPresence:
+class ClientPresence(Struct, eq=False):
     """Whether a request's client is still there, whether it is read on though it leaves, and the process' lease."""
 
-    __slots__ = ("gone", "lost_since", "reads_on")
-
-    def __init__(self) -> None:
-        self.gone = self.reads_on = False
-        self.lost_since: Callable[[int], bool] = lambda start_ms: False
-        """`Lease.lost_since`."""
+    gone: bool = False
+    reads_on: bool = False
+    lost_since: Callable[[int], bool] = lambda start_ms: False
+    """`Lease.lost_since`."""
 
 
-class HedgeRace:
+class HedgeRace(Struct, eq=False):
     """Two targets asked at once: then neither is asked again, so that what is held pays for both."""
 
-    __slots__ = ("begun", "on")
-
-    def __init__(self) -> None:
-        self.begun = self.on = False
-        """`begun`: the first byte of an answer is here."""
+    on: bool = False
+    begun: bool = False
+    """The first byte of an answer is here."""
 
 
 class AttemptOptions(Struct, frozen=True):
