@@ -44,6 +44,7 @@ PATHS = {
 """Below a base URL that ends in the API's version, as the official client wants it."""
 
 _OBJECTS = {Endpoint.CHAT: "chat.completion", Endpoint.COMPLETIONS: "text_completion", Endpoint.EMBEDDINGS: "list"}
+_STREAMED = frozenset(("stream", "stream_options"))
 _STORING = (Endpoint.CHAT, Endpoint.RESPONSES)
 """Where `store` is a field; others refuse it."""
 _BEYOND = (b"(?=", b"(?!", b"(?<")
@@ -80,7 +81,8 @@ class OpenAICompatible:
             _keep_private(call, body)
         thinking = "none"
         if endpoint is not Endpoint.EMBEDDINGS:
-            _stream(call, body)
+            if call.stream or not _STREAMED.isdisjoint(body):
+                _stream(call, body)
             _cap(call, body)
             thinking = _think(call, body)
         if endpoint is Endpoint.RESPONSES:

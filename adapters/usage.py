@@ -180,7 +180,9 @@ def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | 
 
 def canonical(report: UsageReport) -> Usage:
     violations = [UNREADABLE_USAGE] if report.unreadable else []
-    prompt, completion, source = _totals(report)
+    prompt, completion, source = report.input, report.output, CountSource.REPORTED
+    if prompt is None or completion is None:
+        prompt, completion, source = _derived(report)
     uncached, cached, written = _input(report, prompt, violations)
     # The providers don't say how much of audio and pictures was cached.
     audio = min(report.input_audio or 0, uncached)
@@ -241,11 +243,9 @@ def with_thoughts(usage: Usage, thoughts: int, written: int) -> Usage:
     )
 
 
-def _totals(report: UsageReport) -> tuple[int, int, CountSource]:
-    """Input and output as stated, or what the total leaves for the one that is missing."""
+def _derived(report: UsageReport) -> tuple[int, int, CountSource]:
+    """Input and output: for the one that is missing what the total leaves."""
     prompt, completion, total = report.input, report.output, report.total or 0
-    if prompt is not None and completion is not None:
-        return prompt, completion, CountSource.REPORTED
     if prompt is None:
         prompt = max(total - (completion or 0), 0)
         return prompt, completion or 0, CountSource.DERIVED

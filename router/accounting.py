@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget, RollingWindow
@@ -16,7 +16,7 @@ from router.budget.loops import LoopRequest
 from router.decide.explain import encode, explain
 from router.decide.health import SUSPENSION_S
 from router.decide.profile import SessionStates
-from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoom, ClientPresence, thought, waited_ms
+from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoom, thought, waited_ms
 from router.dispatch.refusals import ledger_down, store_down
 from router.errors import ClientError
 from router.estimate.learn import TargetStats
@@ -56,27 +56,23 @@ CLIENT_CLOSED = 499
 """Status of a request whose client left, as nginx logs it; it is not sent."""
 
 
-class Accounting:
+class Accounting(Struct, eq=False):
     """Where money and rows are kept, and what is learned from them."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        store: BudgetStore,
-        learned: TargetStats,
-        telemetry: Telemetry,
-        alerts: Alerts,
-        breaker: LoopBreaker,
-        recorder: OutcomeRecorder,
-    ) -> None:
-        self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
-        self.alerts, self.breaker, self.recorder = alerts, breaker, recorder
-        self.room, self.recall = BudgetRoom(), SessionStates()
-        self.open: dict[str, Settlement] = {}
-        """By request, from its birth to its end."""
-        self.lease = Lease(now_ms)
-        self.used_keys: set[str] = set()
-        """Ids of keys of which a request was settled since the last tick."""
+    journal: Journal
+    store: BudgetStore
+    learned: TargetStats
+    telemetry: Telemetry
+    alerts: Alerts
+    breaker: LoopBreaker
+    recorder: OutcomeRecorder
+    room: BudgetRoom = field(default_factory=BudgetRoom)
+    recall: SessionStates = field(default_factory=SessionStates)
+    lease: Lease = field(default_factory=partial(Lease, now_ms))
+    open: "dict[str, Settlement]" = {}
+    """By request, from its birth to its end."""
+    used_keys: set[str] = set()
+    """Ids of keys of which a request was settled since the last tick."""
 
     async def durable(self) -> None:
         """The answer is already paid for: when the disk fails now it is given all the same, and its rows wait."""
@@ -93,41 +89,36 @@ class Accounting:
     def recover(self, running: Set[str]) -> int:
         """Charges requests of this process at their hold that are no longer running and were not settled, which only a
         defect of ours can bring about; returns how many. `running`: ids of all that are."""
-        lost = [row for row in self.open.values() if row.id not in running and not row.budget.reading]
+        lost = [row for name, row in self.open.items() if name not in running and not row.budget.reading]
         for settlement in lost:
             settlement.lose()
         return len(lost)
 
 
-class Settlement:
+class Settlement(Struct, eq=False):
     """The open account of one request."""
 
-    def __init__(
-        self,
-        accounting: Accounting,
-        request: Request,
-        caller: Caller,
-        internal: str = "",
-        observed: ObservedRequest | None = None,
-        presence: ClientPresence | None = None,
-    ) -> None:
-        self.id, self.internal, self.observed = request.id, internal, observed
-        self._accounting, self._request, self._caller = accounting, request, caller
-        self._started, self._open = clock_ms(), True
-        self._presence = presence or ClientPresence()
-        self._presence.lost_since = accounting.lease.lost_since
-        self.budget = BudgetHold(accounting.store, accounting.learned, accounting.room, request, self._presence)
-        self.lowered: tuple[str, ...] = ()
-        self.left, self._tries = ANY_AMOUNT, 0
-        """In its budgets, once one of them had less than what was decided would hold."""
-        self.watched: LoopRequest | None = None
-        """By the loop breaker, since it has let the request pass."""
-        self._decision: Decision | None = None
-        """The last, once the request has its row."""
-        self.context: ServedContext | None = None
-        """Once it is decided."""
-        self.answer = ""
-        """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
+    _accounting: Accounting
+    _request: Request
+    _caller: Caller
+    budget: BudgetHold
+    _started: float
+    """By `clock_ms`."""
+    internal: str = ""
+    observed: ObservedRequest | None = None
+    lowered: tuple[str, ...] = ()
+    left: Amount = ANY_AMOUNT
+    """In its budgets, once one of them had less than what was decided would hold."""
+    watched: LoopRequest | None = None
+    """By the loop breaker, since it has let the request pass."""
+    context: ServedContext | None = None
+    """Once it is decided."""
+    answer: str = ""
+    """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
+    _decision: Decision | None = None
+    """The last, once the request has its row."""
+    _open: bool = True
+    _tries: int = 0
 
     async def reserve(self, decision: Decision, bound: BudgetBound, at_ms: int) -> Refused | None:
         """Holds enough for the answer that was decided at `at_ms`; None: it is held. May be called again, with another
@@ -182,7 +173,7 @@ class Settlement:
         else:
             insert_held(journal, self._request, self._caller, decision, held, at_ms, document)
         self._decision = decision
-        self._accounting.open[self.id] = self
+        self._accounting.open[self._request.id] = self
         if self.observed is not None:
             self.observed.decision = decision
 
@@ -198,13 +189,13 @@ class Settlement:
             charges = [0 if hold.unit is Unit.PARALLEL else hold.amount for hold in reservation.holds]
             self._accounting.store.settle(reservation, charges)
             self._accounting.room.settled.set()
-        lose(self._accounting.journal, self.id)
-        del self._accounting.open[self.id]
+        lose(self._accounting.journal, self._request.id)
+        del self._accounting.open[self._request.id]
 
     def close(self, status: int, error: str | None) -> int:
         """The request has ended. Returns its cost in nano-USD, as far as it is known."""
         cost: int = sum(map(_NANO, self.budget.attempts))
-        if self._presence.gone:
+        if self.budget.presence.gone:
             status, error = CLIENT_CLOSED, CLIENT_GONE
         if self._open:
             self._open = False
@@ -243,7 +234,7 @@ class Settlement:
         overhead_us = round((took - waited_ms(budget.waits, ended)) * 1000)
         settle(
             accounting.journal,
-            self.id,
+            self._request.id,
             status=status,
             error=error,
             attempts=attempts,
@@ -255,7 +246,7 @@ class Settlement:
             first_ms=attempts[-1].first_ms if attempts else None,
             overhead_us=overhead_us,
         )
-        accounting.open.pop(self.id, None)
+        accounting.open.pop(self._request.id, None)
         accounting.used_keys.add(self._caller.id)
         odd_answers(accounting.journal, attempts, now, SUSPENSION_S)
         if self.context is not None:

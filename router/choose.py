@@ -131,31 +131,31 @@ def choose(
     """Decides a request that `check` let pass. `model`: a route in place of the one that it names; `progress`: of its
     session; `at_ms`: decided again, as of then, without its holds; `asks`: engines; `counts`: of its prompt; `left`: in
     its budgets, where they are short; `internal`: the name of its route, where no client sent it."""
-    learned, seen, live = forecaster.learned, screened.classification, at_ms is None
+    learned, known, live = forecaster.learned, screened.classification, at_ms is None
     route, targets = rules.routes[model or check(rules, request, caller)]
     if live:
         targets, app = learned.measured.priced(targets), request.limits.app or caller.name
-        whole = with_reading(seen, request) if route.name in rules.reading else seen
+        whole = with_reading(known, request) if route.name in rules.reading else known
         of_template = template(request, route.name, app, caller.organisation or caller.id)
-        seen = structs.replace(whole, app=app, template=of_template)
+        known = structs.replace(whole, app=app, template=of_template)
     now, for_some = now_ms() if at_ms is None else at_ms, route.name in rules.specialised
     spoken = languages(request) if for_some and any([target.languages for target in targets]) else None
-    special = asked(request, seen, targets, spoken or UNKNOWN) if for_some else ANYTHING
+    special = asked(request, known, targets, spoken or UNKNOWN) if for_some else ANYTHING
     names = tuple(map(_ID, targets))
     resting, degraded = health.unwell(*names, alone=len(names) == 1)
     asks = asks if route.name in rules.queueing else None
     queues = _queues(targets, degraded, asks, learned) if degraded or asks else {}
     long = live and request.prompt_bytes > LEAST and (rough := request.rough_tokens) >= LEAST
-    prefix = _prefix(request, caller, seen.template) if long else None
+    prefix = _prefix(request, caller, known.template) if long else None
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
-    demands, accounts, caps, thinking = guard.demands(seen.classes), rules.accounts, _UNCAPPED, None
+    demands, accounts, caps, thinking = guard.demands(known.classes), rules.accounts, _UNCAPPED, None
     stakes, name = first_stated(own, demands.stakes, route.stakes), internal or route.name
     if own is not NO_STAKES or stakes.max_nano is not None or demands.thinking_cap is not None or accounts.capping:
         caps, thinking = accounts.caps(request, caller, name, names, stakes.max_nano, demands.thinking_cap)
     by = (guard.of(request.body) if guard.tools else guard, screened.redacted, now, resting)
     within = partial(fits_thinking, learned=learned)
-    gate = Gate(request, caller, seen, *by, within, special, queues, stakes.deadline_ms, counts)
+    gate = Gate(request, caller, known, *by, within, special, queues, stakes.deadline_ms, counts)
     fixed = ("seed" in request.body or "temperature" in request.body) and always_the_same(request)
     rest = None if left is ANY_AMOUNT else (left.usd, left.thinking)
     profile = (request, own, progress, fixed, screened.redacted, rules.regions, rules.budgets, spoken, now, rest)
@@ -164,7 +164,7 @@ def choose(
         id=request.id,
         requested=request.model,
         policy=rules.config.in_force.hash,
-        classification=seen,
+        classification=known,
         plan=_plan(route, name, targets, gate, forecaster, cached, stakes, progress, fixed, *money),
         stakes=stakes,
         shape=shape_of(*profile) if live else RequestProfile(),
@@ -191,12 +191,12 @@ def _plan(
 ) -> Plan:
     """By the route's strategy. Where it goes by forecasts, only targets that will be asked are estimated. `name`: of
     the route; `limit`, `thinking`: what it may cost and think."""
-    request, seen, now, learned = gate.request, gate.classification, gate.now_ms, forecaster.learned
+    request, known, now, learned = gate.request, gate.classification, gate.now_ms, forecaster.learned
     draw = chance(request.id) if len(targets) > 1 else 0.0
-    asked = ForecastInput(request, seen, now, cached, gate.counts)
+    forecast_input = ForecastInput(request, known, now, cached, gate.counts)
     short = limit is not ANY_AMOUNT or thinking is not None
-    steps = partial(forecaster.estimates, asked=asked, holds=live)
-    afford = partial(forecaster.afforded, asked=asked, limit=limit, thinking_cap=thinking) if short else None
+    steps = partial(forecaster.estimates, asked=forecast_input, holds=live)
+    afford = partial(forecaster.afforded, asked=forecast_input, limit=limit, thinking_cap=thinking) if short else None
     if not isinstance(route.strategy, Weighing):
         takes = partial(takes_ms, learned=learned, choices=request.choices)
         return plan(name, route.strategy, targets, gate, steps, draw, takes, afford)
@@ -205,11 +205,11 @@ def _plan(
         queued = noted(gate.queues, ())
         return Plan(route=name, strategy=route.strategy.kind, steps=(), dropped=dropped, queued=queued)
     fits = afford(eligible) if afford else ()
-    expected = forecaster.forecast(eligible, asked, gate.queues, fits)
+    expected = forecaster.forecast(eligible, forecast_input, gate.queues, fits)
     situation = DecisionInput(
         targets=eligible,
         forecast=expected if expected.later is None else for_later(expected, stakes),
-        classification=seen,
+        classification=known,
         stakes=stakes,
         draw=draw,
         queues=gate.queues,
@@ -280,13 +280,13 @@ def weighed_plan(
     ranked, arm, likely = explore(strategy.rank(whole), whole, share, whole.draw)
     order = [at for at in ranked.order if fits[at] is not None] if any(fits) else list(ranked.order)
     del order[MOST_STEPS:]
-    asked, sent_as = list(map(eligible.__getitem__, order)), list(map(fits.__getitem__, order)) if fits else ()
+    tried, sent_as = list(map(eligible.__getitem__, order)), list(map(fits.__getitem__, order)) if fits else ()
     foretold = np.array(expected.foretold)[:, order]  # what is shown of steps is what they were chosen by
     behind = [row.target for row in ranked.weigh() if row.why in _BEHIND] if gate.queues else ()
     return Plan(
         route=route,
         strategy=strategy.kind,
-        steps=_candidates(asked, gate, estimate(asked, foretold=foretold, fits=sent_as)),
+        steps=_candidates(tried, gate, estimate(tried, foretold=foretold, fits=sent_as)),
         dropped=dropped,
         weigh=ranked.weigh,
         queued=noted(gate.queues, behind) if gate.queues else (),
@@ -294,7 +294,7 @@ def weighed_plan(
         explored=arm,
         propensity=likely,
         alike=round(sum(expected.alike.values())),
-        alike_own=round(expected.alike.get(asked[0].id, 0.0)),
+        alike_own=round(expected.alike.get(tried[0].id, 0.0)),
         outcomes=round(expected.outcomes),
     )
 

@@ -86,9 +86,9 @@ def misplaced(error: Exception, param: str = "") -> tuple[str, str]:
     """What msgspec says is wrong with the value at `param`, and the full path of the mistake.
 
     It says: Expected `int`, got `str` - at `$.n`; or: Object missing required field `model`."""
-    what, _, path = str(error).partition(" - at `$")
-    named = _NAMED.match(what)
-    return what, f"{param}{path.rstrip('`')}{f'.{named[1]}' if named else ''}".lstrip(".")
+    message, _, path = str(error).partition(" - at `$")
+    named = _NAMED.match(message)
+    return message, f"{param}{path.rstrip('`')}{f'.{named[1]}' if named else ''}".lstrip(".")
 
 
 _NAMED = re.compile("Object (?:missing required|contains unknown) field `(.*)`")
@@ -100,8 +100,8 @@ def unreadable(error: Exception) -> ClientError:
         return invalid(None, "The body is nested too deeply.")
     if not isinstance(error, ValidationError):
         return invalid(None, f"The body is not JSON: {error}.")
-    what, param = misplaced(error)
-    return invalid(param or None, f"{what}{f' in {param}' if param else ''}.")
+    message, param = misplaced(error)
+    return invalid(param or None, f"{message}{f' in {param}' if param else ''}.")
 
 
 class UpstreamFailure(LowpassError):

@@ -17,18 +17,9 @@ from router.decide.explain import encode, explain
 from router.decide.health import Health
 from router.decide.profile import NEW
 from router.decide.replicas import Fleet
-from router.dispatch.attempt import AttemptRecord
+from router.dispatch import refusals
 from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.hold import CLIENT_GONE, BudgetHold, ClientPresence
-from router.dispatch.refusals import (
-    budget_exceeded,
-    loop_detected,
-    no_target,
-    rate_limited,
-    store_down,
-    unknown_budget,
-    upstream_failed,
-)
 from router.dispatch.side_calls import count
 from router.dispatch.stream import OpenStream, WholeAnswer, forward
 from router.dispatch.tactics import run_plan, tee, unchecked
@@ -127,7 +118,10 @@ class Pipeline:
         `internal`: what a request that no client sent is called in place of its route. Its answer is not judged, and
         it is no part of what its session repeats.
         """
-        rules, settlement = self.rules, Settlement(self._accounting, request, caller, internal, observed, presence)
+        rules, accounting, presence = self.rules, self._accounting, presence or ClientPresence()
+        presence.lost_since = accounting.lease.lost_since
+        budget = BudgetHold(accounting.store, accounting.learned, accounting.room, request, presence)
+        settlement = Settlement(accounting, request, caller, budget, clock_ms(), internal, observed)
         try:
             children = await self._children(rules, request, caller) if request.limits.budget or caller.budget else ()
             if observed is not None:
@@ -136,12 +130,11 @@ class Pipeline:
             plan = decision.plan
             route, _ = rules.routes[request.model if internal else plan.route]
             context = settlement.context = ServedContext(decision, route, caller)
-            verifiers = self._accounting.recorder.verifiers
-            verify = verifiers.of(route.verifiers, gate.guard) if route.verifiers else None
+            verify = accounting.recorder.verifiers.of(route.verifiers, gate.guard) if route.verifiers else None
             limit_ms = decision.stakes.deadline_ms
             deadline = None if limit_ms is None else clock_ms() + limit_ms
             readable = None if translation is None else translation.check
-            job = DispatchJob(request, plan, gate, settlement.budget, deadline, verify, readable)
+            job = DispatchJob(request, plan, gate, budget, deadline, verify, readable)
             if observed is not None:
                 observed.step("dispatch")
             try:
@@ -151,7 +144,7 @@ class Pipeline:
             served = self._respond(context, job, settlement, answer, translation)
             if served.events is None:
                 with suppress(LedgerUnavailable):  # it is paid for: it is given all the same, and its rows wait
-                    await self._accounting.journal.committed()
+                    await accounting.journal.committed()
             return served
         except asyncio.CancelledError:
             settlement.abandon(CLIENT_CLOSED, CLIENT_GONE)
@@ -220,9 +213,9 @@ class Pipeline:
             try:
                 child = await self._accounting.store.child(name)
             except StoreUnavailable:
-                raise store_down() from None
+                raise refusals.store_down() from None
             if child is None or not child.open_at(now_ms()) or not child.usable_by(caller):
-                raise unknown_budget(name, [budget.id for budget in rules.config.budgets])
+                raise refusals.unknown_budget(name, [budget.id for budget in rules.config.budgets])
             children.append(child)
         return children
 
@@ -243,7 +236,7 @@ class Pipeline:
             if not tried and not settlement.internal:
                 watched = breaker.check(request, caller, gate.now_ms)
                 if isinstance(watched, Tripped):
-                    raise await settlement.turn_away(decision, loop_detected(watched), gate.now_ms)
+                    raise await settlement.turn_away(decision, refusals.loop_detected(watched), gate.now_ms)
                 settlement.watched = watched
             tried.add(decision.plan.route)
             if not decision.plan.steps:
@@ -281,10 +274,10 @@ class Pipeline:
     async def _unpaid(self, refused: Refused, budget: BudgetHold, status: int) -> ClientError:
         """`status`: of a spent budget."""
         if refused.account.budget == SESSION_TURNS:
-            return loop_detected(self._accounting.breaker.end_session(refused, now_ms()))
+            return refusals.loop_detected(self._accounting.breaker.end_session(refused, now_ms()))
         if not refused.account.size:
-            return budget_exceeded(refused, status)
-        return rate_limited(refused, await budget.rates(), now_ms())
+            return refusals.budget_exceeded(refused, status)
+        return refusals.rate_limited(refused, await budget.rates(), now_ms())
 
     async def _failed(
         self, error: UpstreamFailure | ClientError, job: DispatchJob, settlement: Settlement
@@ -293,12 +286,12 @@ class Pipeline:
         if isinstance(error, ClientError):
             return await settlement.refuse(error)
         self._note_saturation(settlement.budget.attempts)
-        refusal = upstream_failed(error.failure, settlement.budget.attempts)
+        refusal = refusals.upstream_failed(error.failure, settlement.budget.attempts)
         if error.failure.kind is ErrorKind.BUDGET:  # the client hears of the budget, and of what used it up
             with suppress(StoreUnavailable):
                 if (refused := await settlement.budget.shortage(job.plan.steps)) is not None:
                     attempts = refusal.extra
-                    refusal = budget_exceeded(refused, self.rules.config.budget_status)
+                    refusal = refusals.budget_exceeded(refused, self.rules.config.budget_status)
                     refusal.extra |= attempts
         settlement.close(refusal.status, error.failure.kind)
         await self._accounting.durable()
@@ -319,30 +312,30 @@ class Pipeline:
         translation: Translation | None,
     ) -> Served:
         """A whole answer is settled here, a stream when it ends."""
+        sent = answer.record
         if settlement.budget.attempts:
-            self._note_saturation(settlement.budget.attempts, answer.step.target.id)
+            self._note_saturation(settlement.budget.attempts, sent.step.target.id)
         events: AsyncGenerator[bytes] | None = None
         body, usage, cost, recorder = None, b"", None, self._accounting.recorder
         watched = context.route.verifiers or context.route.judge is not None
-        translated = translation is not None and job.translated(answer.step)
-        settlement.lowered += tuple(sorted({*answer.step.estimate.lowered, *answer.lowered}))
+        translated = translation is not None and job.translated(sent.step)
+        settlement.lowered += tuple(sorted({*sent.step.estimate.lowered, *sent.fit.lowered}))
         if isinstance(answer, OpenStream):
-            sent: AttemptRecord | Attempt = answer.record
             spoken, durable = translation if translated else None, self._accounting.durable
             events = forward(answer, self.health, settlement.settle, durable, spoken)
             if watched:
                 events = tee(events, job, answer, partial(recorder.given, context, job))
         else:
-            sent, body = answer.attempt, answer.reply.body
+            body = answer.reply.body
             settlement.budget.attempts.append(answer.attempt)
             settlement.answer = answer.reply.content
-            cost = settlement.close(200, answer.stopped or None)
+            cost = settlement.close(200, sent.stopped or None)
             if watched:
                 recorder.given(context, job, unchecked(job, answer))
             usage = usage_json(job.request.endpoint, answer.attempt.usage or Usage(), cost)
         return Served(
             decision=context.decision,
-            step=answer.step,
+            step=sent.step,
             thinking=sent.thinking,
             dropped=sent.dropped,
             lowered=settlement.lowered,
@@ -361,4 +354,4 @@ def _unserved(request: Request, decision: Decision, health: Health) -> ClientErr
     if request.unsaid is not None and lacking:
         message, param = request.unsaid
         return ClientError(400, "invalid_request_error", message, param=param)
-    return no_target(decision.plan, decision.classification.data_class, health.resting, health.limited)
+    return refusals.no_target(decision.plan, decision.classification.data_class, health.resting, health.limited)

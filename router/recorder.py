@@ -17,7 +17,7 @@ from router.decide.profile import request_of
 from router.dispatch.dispatch import DispatchJob
 from router.dispatch.side_calls import Verifiers
 from router.estimate.learn import TargetStats
-from router.estimate.pass_rate import SAME_NAME, Drift, PassRateModel
+from router.estimate.pass_rate import Drift, PassRateModel
 from router.estimate.tokens import template
 from router.ledger import query
 from router.ledger.engines import prices
@@ -55,8 +55,8 @@ class ServedContext(Struct, frozen=True):
 
     @property
     def about(self) -> LearningFacts:
-        seen, plan = self.decision.classification, self.decision.plan
-        return LearningFacts.of(seen, {one.target: one.p for one in plan.weigh()})
+        expected = {row.target: row.p for row in self.decision.plan.weigh()}
+        return LearningFacts.of(self.decision.classification, expected)
 
 
 def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> tuple[TargetStats, set[str]]:
@@ -70,8 +70,8 @@ def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> tuple[TargetS
 
 def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[str, Target]) -> None:
     """What this process, or another one, has learned from the attempt when it ended, and when its text was read."""
-    asked = request_of(row.shape, id=row.request_id, endpoint="chat", model="", stream=False, session="", tags=())
-    target, sized = targets.get(row.target), row.reported and row.shape.bytes > 0 and not asked.script.endswith(MEDIA)
+    request = request_of(row.shape, id=row.request_id, endpoint="chat", model="", stream=False, session="", tags=())
+    target, sized = targets.get(row.target), row.reported and row.shape.bytes > 0 and not request.script.endswith(MEDIA)
     is_read = len(row.traits) == TRAITS
     read = Reading.unpack(row.traits).tokens if is_read else TokensRead(0.0, 0.0)  # not known any more
     output, cut = row.visible + (row.reasoning or 0) + row.audio, row.finish_reason == "length"
@@ -81,13 +81,13 @@ def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[st
         task=Task(row.task),
         template=row.template,
         read=read,
-        script=asked.script,
-        output=output // asked.choices if row.reported else None,
-        thinking=None if row.reasoning is None else row.reasoning // asked.choices,
+        script=request.script,
+        output=output // request.choices if row.reported else None,
+        thinking=None if row.reasoning is None else row.reasoning // request.choices,
         input=row.input if sized and target else None,
-        expected_input=asked.rough_tokens + template(target) if sized and target else 0,
-        past_cap=output // asked.choices if row.past_cap else 0,
-        kept_cap=cut and not row.past_cap and output == row.cap * asked.choices,
+        expected_input=request.rough_tokens + template(target) if sized and target else 0,
+        past_cap=output // request.choices if row.past_cap else 0,
+        kept_cap=cut and not row.past_cap and output == row.cap * request.choices,
         first_ms=row.first_ms,
         total_ms=row.total_ms,
         ended_ms=row.started_ms + row.total_ms,
@@ -128,10 +128,10 @@ def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptSample]
         except Exception as error:
             _log.error("the text of request %s can't be read (%s)", request.id, type(error).__name__)
             continue
-        seen, samples = whole.classification, [attempt.sample for attempt in attempts if request.choices == 1]
-        read = USUAL_READ if seen.reading is None else seen.reading.tokens
+        known, samples = whole.classification, [attempt.sample for attempt in attempts if request.choices == 1]
+        read = USUAL_READ if known.reading is None else known.reading.tokens
         counted = [sample for sample in samples if sample is not None and sample.input is not None]
-        done.append((whole, [structs.replace(sample, task=seen.task, read=read) for sample in counted]))
+        done.append((whole, [structs.replace(sample, task=known.task, read=read) for sample in counted]))
     return done
 
 
@@ -169,7 +169,7 @@ class OutcomeRecorder:
         """Another policy is in force."""
         self.beliefs.adopt(tuple(config.targets.values()))
         self._targets, self._drift.targets = config.targets, frozenset(config.targets)
-        self.verifiers.adopt(one for route in config.routes.values() for one in route.verifiers)
+        self.verifiers.adopt(verifier for route in config.routes.values() for verifier in route.verifiers)
 
     async def start(self) -> None:
         """Raises what the ledger raises."""
@@ -181,9 +181,8 @@ class OutcomeRecorder:
         await self.read_waiting()
         served, self._served = self._served, Counter()
         for (target, model), count in served.items():
-            for _ in range(min(count, SAME_NAME)):  # more of them say no more
-                if alarm := self._drift.served(target, "model", model, now_ms()):
-                    self._learning.alarm(alarm, f"{alarm.kind}-{model}")
+            if alarm := self._drift.served(target, "model", model, now_ms(), count):
+                self._learning.alarm(alarm, f"{alarm.kind}-{model}")
         for row in await asyncio.to_thread(self._elsewhere.new, LEARNED_AT_ONCE):
             _learn(self._learned, row, self._targets)
         self._learned.rest()
@@ -219,20 +218,20 @@ class OutcomeRecorder:
                 self._write(context, attempt.verdicts, number, attempt.target.id)
             self._served[attempt.target.id, attempt.model_served] += 1
 
-    def given(self, context: ServedContext, job: DispatchJob, asked: VerifierRequest | None) -> None:
+    def given(self, context: ServedContext, job: DispatchJob, answer: VerifierRequest | None) -> None:
         """An answer that no verifier has looked at yet is on its way to its client; None: there is nothing to ask."""
-        if asked is None:
+        if answer is None:
             return
         number = len(job.budget.attempts)
-        self._consider(context, asked, number)
+        self._consider(context, answer, number)
         if job.verify is None or len(self._pending) >= MOST_PENDING:
             return
-        task = asyncio.create_task(self._look(context, job.verify, asked, number))
+        task = asyncio.create_task(self._look(context, job.verify, answer, number))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
-    async def _look(self, context: ServedContext, verify: Verify, asked: VerifierRequest, number: int) -> None:
-        self._write(context, await verify(asked), number, asked.target.id)
+    async def _look(self, context: ServedContext, verify: Verify, answer: VerifierRequest, number: int) -> None:
+        self._write(context, await verify(answer), number, answer.target.id)
 
     def _write(self, context: ServedContext, verdicts: Sequence[Verdict], number: int, target: str) -> None:
         if verdicts:
@@ -243,7 +242,7 @@ class OutcomeRecorder:
         for row in rows:
             say(self._journal, row, about, now_ms())
 
-    def _consider(self, context: ServedContext, asked: VerifierRequest, number: int) -> None:
+    def _consider(self, context: ServedContext, answer: VerifierRequest, number: int) -> None:
         judge = context.route.judge
         if judge is None:
             return
@@ -253,7 +252,7 @@ class OutcomeRecorder:
             self._say(about, (row,))
 
         priority = overlap(context.decision.plan.weigh())
-        make = partial(case, judge, asked, context.caller, number, priority, tell)
+        make = partial(case, judge, answer, context.caller, number, priority, tell)
         self._judging.consider(judge, priority, make)
 
     def _tell(self, alarm: Alarm, place: str) -> None:

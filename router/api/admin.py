@@ -138,18 +138,14 @@ class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
     """How long the secret before is valid beside the new one."""
 
 
-class KeyAdmin:
+class KeyAdmin(Struct, eq=False):
     """What an administrator does with keys and limits; every change is a row of the audit."""
 
-    def __init__(
-        self,
-        rules: Callable[[], CompiledPolicy],
-        store: BudgetStore,
-        ledger: Ledger,
-        refresh: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`refresh` lets this process know of changes at once; others see them within a second."""
-        self._rules, self._store, self._ledger, self._refresh = rules, store, ledger, refresh
+    _rules: Callable[[], CompiledPolicy]
+    _store: BudgetStore
+    _ledger: Ledger
+    _refresh: Callable[[], Awaitable[None]]
+    """Lets this process know of changes at once; others see them within a second."""
 
     def routes(self, router: APIRouter) -> None:
         router.add_api_route("/v1/keys", self.listed)
@@ -297,19 +293,16 @@ def _actor(request: Request) -> str:
 # `/v1/budgets`: what is left in each pot that binds a key, and parts that it splits off for others to use.
 
 
-class Admin:
+class Admin(Struct, eq=False):
     """What callers may see and do. A key sees the pots that bind it and the children that it or its team made; with
     the scope `reports` it sees all, but splits and closes no more than before."""
 
-    def __init__(
-        self,
-        rules: Callable[[], CompiledPolicy],
-        store: BudgetStore,
-        declared: Callable[[], Sequence[Budget]],
-        clock: Callable[[], int] = now_ms,
-    ) -> None:
-        """`declared`: budgets of the policy and limits of keys. `clock` is Unix time in ms."""
-        self._rules, self._store, self._declared, self._clock = rules, store, declared, clock
+    _rules: Callable[[], CompiledPolicy]
+    _store: BudgetStore
+    _declared: Callable[[], Sequence[Budget]]
+    """Budgets of the policy and limits of keys."""
+    _clock: Callable[[], int] = now_ms
+    """Unix time in ms."""
 
     def routes(self, router: APIRouter) -> None:
         router.add_api_route("/v1/budgets", self.listed)

@@ -6,11 +6,12 @@ import logging
 import re
 from base64 import b64decode
 from collections.abc import Container, Mapping
+from hashlib import sha256
 
 from router.dispatch.refusals import ledger_down
 from router.errors import ClientError
 from router.ledger.adjust import billing
-from router.ledger.keys import callers, digest, every, limits
+from router.ledger.keys import callers, every, limits
 from router.ledger.ledger import Ledger, ledger_at
 from router.settings import Settings
 from router.types.account import LedgerUnavailable
@@ -69,7 +70,7 @@ class Keyring:
             _check_local(headers)
             return OPEN
         secret = _secret(headers)
-        caller = self.callers.get(hashed := digest(secret))
+        caller = self.callers.get(hashed := sha256(secret).digest())
         if caller is None and secret:
             caller = await self._find(hashed)
         if caller is None:

@@ -117,17 +117,14 @@ def crash(error: Exception) -> ClientError:
 # Requests in progress. The connection of a client that hangs up says so to the request whose turn it is.
 
 
-class Visit(ClientPresence):
-    """A request in progress. `cancelled`: so its task was, since its client has left."""
+class Visit(ClientPresence, kw_only=True):
+    """A request in progress, one of `visits`. `cancelled`: so its task was, since its client has left."""
 
-    __slots__ = ("_timer", "_visits", "cancelled", "id", "task")
-
-    def __init__(self, visits: "Visits", scope: Scope) -> None:
-        self._visits, self.task, self.id = visits, asyncio.current_task(), new_id()
-        self._timer: asyncio.TimerHandle | None = None
-        self.gone = self.reads_on = self.cancelled = False
-        visits.add(self)
-        scope["visit"] = self
+    id: str
+    visits: "Visits"
+    task: "asyncio.Task[Any] | None"
+    cancelled: bool = False
+    _timer: asyncio.TimerHandle | None = None
 
     def cancel(self) -> None:
         if self.task is not None:
@@ -136,16 +133,16 @@ class Visit(ClientPresence):
 
     def leave(self) -> None:
         """Its client has left. It is cancelled; or it is read to its end, where it would be billed all the same."""
-        if self not in self._visits:
+        if self not in self.visits:
             return
-        if not self.reads_on or sum(visit.gone for visit in self._visits) >= MOST_READ_ON:
+        if not self.reads_on or sum(visit.gone for visit in self.visits) >= MOST_READ_ON:
             self.cancel()
         else:
             self.gone = True
             self._timer = asyncio.get_running_loop().call_later(READ_ON_S, self.cancel)
 
     def end(self) -> None:
-        self._visits.discard(self)
+        self.visits.discard(self)
         if self._timer is not None:
             self._timer.cancel()
 

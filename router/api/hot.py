@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from router.accounting import CLIENT_CLOSED
 from router.api import edge
@@ -92,24 +92,19 @@ _EVENTS = [
 ]
 
 
-class HotRoutes:
+class HotRoutes(Struct, eq=False):
     """`state` is what `/health/ready` answers: 503 where not `ready`. `load` makes the app that answers every other
     path, in a thread, at its first request; after a failure at the next one again. `observer` is there where somebody
     watches requests."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        keyring: Keyring,
-        visits: edge.Visits,
-        state: Callable[[], Mapping[str, object]],
-        load: Callable[[], edge.App],
-        observer: Observer | None = None,
-    ) -> None:
-        self._pipeline, self._keyring, self._visits, self._state, self._load = pipeline, keyring, visits, state, load
-        self._observer = observer
-        self._for_browsers: edge.App | None = None
-        self._rest: asyncio.Future[edge.App] | None = None
+    _pipeline: Pipeline
+    _keyring: Keyring
+    _visits: edge.Visits
+    _state: Callable[[], Mapping[str, object]]
+    _load: Callable[[], edge.App]
+    _observer: Observer | None = None
+    _for_browsers: edge.App | None = None
+    _rest: asyncio.Future[edge.App] | None = None
 
     def __call__(self, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> Awaitable[None]:
         if self._for_browsers is not None and scope["type"] == "http" and "for_browsers" not in scope:
@@ -134,7 +129,8 @@ class HotRoutes:
 
     async def _visit(self, endpoint: Endpoint, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
         """One request to a model route: from its key and body to its answer, or to what went wrong."""
-        visit = edge.Visit(self._visits, scope)
+        visit = scope["visit"] = edge.Visit(id=new_id(), visits=self._visits, task=asyncio.current_task())
+        self._visits.add(visit)
         observed = None if self._observer is None else ObservedRequest(visit.id, endpoint, scope["headers"])
         try:
             try:

@@ -1,7 +1,8 @@
 """Step 1, parse: bytes become a `Request`, and the gateway's own requests to itself."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import Raw, structs
@@ -45,27 +46,21 @@ _COMPLETION, _EMBEDDING = msgspec.json.Decoder(Completion), msgspec.json.Decoder
 _CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[SentMessage]), msgspec.json.Decoder(Chat[LooseMessage])
 _STRUCTURED = ("json_schema", "json_object")
 Body = dict[str, Raw]
-
-
-class Arrival(NamedTuple):
-    """A request as it came by HTTP."""
-
-    id: str
-    endpoint: Endpoint
-    raw: bytes
-    headers: Iterable[tuple[bytes, bytes]]
+Make = Callable[..., Request]
+"""`_request` of what came by HTTP: its id, endpoint, bytes and headers."""
 
 
 def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Request:
     """Raises `ClientError` 400."""
     try:
         data.decode()
-        return _READERS[endpoint](Arrival(request_id, endpoint, data, headers), _BODY.decode(data), data)
+        make = partial(_request, request_id, endpoint, data, headers)
+        return _READERS[endpoint](make, _BODY.decode(data), data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise unreadable(error) from None
 
 
-def _chat(came: Arrival, body: Body, data: bytes, stated: Limits = NO_LIMITS) -> Request:
+def _chat(make: Make, body: Body, data: bytes, stated: Limits = NO_LIMITS) -> Request:
     """`body` and `data` are the same. Raises `msgspec.ValidationError` for what is not OpenAI's."""
     fields: Chat[Any]
     messages: Sequence[Message] | None = None
@@ -77,30 +72,30 @@ def _chat(came: Arrival, body: Body, data: bytes, stated: Limits = NO_LIMITS) ->
         read = loose_content(fields.messages, body.get("messages", _NONE))
     if not fields.messages:
         raise invalid("messages", "Send at least one message.")
-    needs = _needs(fields, read.kinds)
+    needs = _needs(fields, read.kinds) if read.kinds or not _NEEDING.isdisjoint(body) else _PLAIN_CHAT
     # What is made into tokens: messages without their media, tools, and the schema of the answer.
     prompt = _text(read) if read.images or read.seconds or read.files != 0 else _even(body["messages"])
     if needs is not _PLAIN_CHAT:
         prompt = b"".join((prompt, *(_even(body[name]) for name in _SCHEMAS if name in body)))
     others(body, "messages", read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
-    return _request(came, body, data, fields, read, prompt, needs, cap, fields.reasoning_effort, messages, stated)
+    return make(body, fields, read, prompt, needs, cap, stated, effort=fields.reasoning_effort, messages=messages)
 
 
-def _responses(came: Arrival, body: Body, data: bytes) -> Request:
+def _responses(make: Make, body: Body, data: bytes) -> Request:
     try:
         chat = to_chat(body, data)
     except ClientError as error:
-        return _native(came, body, data, error)
-    return structs.replace(_chat(came, chat, msgspec.json.encode(chat)), body=body, chat=chat)
+        return _native(make, body, data, error)
+    return structs.replace(_chat(make, chat, msgspec.json.encode(chat)), body=body, chat=chat)
 
 
-def _messages(came: Arrival, body: Body, data: bytes) -> Request:
+def _messages(make: Make, body: Body, data: bytes) -> Request:
     chat, stated = messages.to_chat(body, data)
-    return _chat(came, chat, msgspec.json.encode(chat), stated)
+    return _chat(make, chat, msgspec.json.encode(chat), stated)
 
 
-def _native(came: Arrival, body: Body, data: bytes, unsaid: ClientError) -> Request:
+def _native(make: Make, body: Body, data: bytes, unsaid: ClientError) -> Request:
     """A request that only a provider's own Responses endpoint can serve: built-in tools, stored prompts, grammars."""
     fields, read = _RESPONSES.decode(data), ReadableContent()
     if "input" in body:
@@ -113,28 +108,26 @@ def _native(came: Arrival, body: Body, data: bytes, unsaid: ClientError) -> Requ
     stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
     files = sent.count(b'"input_file"') and len(sent)
     read.images, read.files = sent.count(b'"input_image"'), None if stored else files
-    effort = fields.reasoning.effort if fields.reasoning else None
-    request = _request(came, body, data, fields, read, _text(read), _NATIVE, fields.max_output_tokens, effort)
-    return structs.replace(request, unsaid=(unsaid.message, unsaid.param))
+    effort, why = fields.reasoning.effort if fields.reasoning else None, (unsaid.message, unsaid.param)
+    return make(body, fields, read, _text(read), _NATIVE, fields.max_output_tokens, effort=effort, unsaid=why)
 
 
-def _completion(came: Arrival, body: Body, data: bytes) -> Request:
+def _completion(make: Make, body: Body, data: bytes) -> Request:
     fields = _COMPLETION.decode(data)
     needs = frozenset({Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set()))
-    return _plain(came, body, data, fields, "prompt", needs, fields.max_tokens, fields.best_of or 1)
+    return _plain(make, body, fields, "prompt", needs, fields.max_tokens, fields.best_of or 1)
 
 
-def _embedding(came: Arrival, body: Body, data: bytes) -> Request:
+def _embedding(make: Make, body: Body, data: bytes) -> Request:
     fields = _EMBEDDING.decode(data)
     if fields.stream:
         raise invalid("stream", "Embeddings are not streamed.")
-    return _plain(came, body, data, fields, "input", frozenset({Capability.EMBEDDINGS}))
+    return _plain(make, body, fields, "input", frozenset({Capability.EMBEDDINGS}))
 
 
 def _plain(
-    came: Arrival,
+    make: Make,
     body: Body,
-    data: bytes,
     fields: Completion | EmbeddingFields,
     name: str,
     needs: frozenset[Capability],
@@ -153,25 +146,26 @@ def _plain(
         if len(read.passages) < len(prompt):
             read.unscannable.add(Modality.TOKENS)
     others(body, name, read)
-    request = _request(came, body, data, fields, read, bytes(body[name]), needs, cap)
     prompts = len(prompt) if isinstance(prompt, list) and not isinstance(prompt[0], int) else 1
-    return request if prompts == best_of == 1 else structs.replace(request, prompts=prompts, best_of=best_of)
+    return make(body, fields, read, bytes(body[name]), needs, cap, prompts=prompts, best_of=best_of)
 
 
 def _request(
-    came: Arrival,
-    body: Body,
+    request_id: str,
+    endpoint: Endpoint,
     data: bytes,
+    headers: Iterable[tuple[bytes, bytes]],
+    body: Body,
     fields: Fields,
     read: ReadableContent,
     prompt: bytes,
     needs: frozenset[Capability],
     max_output: int | None,
-    effort: str | None = None,
-    messages: Sequence[Message] | None = None,
     stated: Limits = NO_LIMITS,
+    **more: Any,
 ) -> Request:
-    """`stated`: limits in the body of an Anthropic request, beside those of headers and `metadata`."""
+    """`stated`: limits in the body of an Anthropic request, beside those of headers and `metadata`; `more`: what only
+    some endpoints have."""
     if not fields.model:
         raise invalid("model", "Name a model: `auto`, a route, or a target of the policy.")
     choices = 1 if fields.n is None else fields.n
@@ -180,19 +174,18 @@ def _request(
     if max_output is not None and not 1 <= max_output <= MOST_TOKENS:
         name = next(name for name in _CAPS if name in body)
         raise invalid(name, f"{name} must be from 1 to {MOST_TOKENS}.")
-    caches, own = _CACHE in data, limits(came.headers, fields.metadata)
+    caches, own = _CACHE in data, limits(headers, fields.metadata)
     if stated is not NO_LIMITS:
         budgets = [tokens for tokens in (stated.thinking_budget, own.thinking_budget) if tokens is not None]
         session = own.session or stated.session
         own = structs.replace(own, thinking_budget=min(budgets, default=None), session=session)
     return Request(
-        id=came.id,
-        endpoint=came.endpoint,
+        id=request_id,
+        endpoint=endpoint,
         model=fields.model,
         body=body,
-        raw=came.raw,
+        raw=data,
         passages=(*read.passages, *read.documents),
-        messages=messages,
         unscannable=frozenset(read.unscannable) if read.unscannable else _ALL_READ,
         prompt_bytes=len(prompt),
         dense_bytes=dense(prompt),
@@ -209,8 +202,8 @@ def _request(
         stream_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
         n=choices,
         max_output=max_output,
-        effort=effort,
         limits=own,
+        **more,
     )
 
 
@@ -244,10 +237,11 @@ _CACHE, _LONG = b"cache_control", b'"1h"'
 _NULL, _NONE = Raw(b"null"), Raw(b"[]")
 _ALL_READ: frozenset[Modality] = frozenset()
 _SCHEMAS = ("tools", "functions", "response_format")
+_NEEDING = frozenset((*_SCHEMAS, "logprobs"))
 _STORED = ("previous_response_id", "conversation", "prompt")
 _NATIVE = frozenset({Capability.CHAT, Capability.RESPONSES})
 _PLAIN_CHAT = frozenset({Capability.CHAT})
-_READERS: dict[Endpoint, Callable[[Arrival, Body, bytes], Request]] = {
+_READERS: dict[Endpoint, Callable[[Make, Body, bytes], Request]] = {
     Endpoint.CHAT: _chat,
     Endpoint.RESPONSES: _responses,
     Endpoint.MESSAGES: _messages,

@@ -40,26 +40,22 @@ class AlertNotice(Struct, frozen=True, kw_only=True):
     """Classes of what was found in `value`, which is therefore not told."""
 
 
-class Alerts:
+class Alerts(Struct, eq=False):
     """`touch` is called for every charge, `tick` now and then. `send` takes address and body, and returns at once.
 
     `withheld` gives the classes for which a text may not be told to strangers.
     """
 
-    def __init__(
-        self,
-        store: BudgetStore,
-        claim: Claim,
-        send: Callable[[str, bytes], object],
-        withheld: Callable[[bytes], Iterable[str]],
-    ) -> None:
-        self._store, self._claim, self._send, self._withheld = store, claim, send, withheld
-        self.watched: dict[str, Budget] = {}
-        self._touched: dict[tuple[str, int], Account] = {}
-        self._refused: dict[tuple[str, int], int] = {}
-        """Pots and their windows → the limit that a request did not fit: used up, whatever is left of it."""
-        self._told: dict[tuple[str, int], set[int]] = {}
-        self._unseen = False
+    _store: BudgetStore
+    _claim: Claim
+    _send: Callable[[str, bytes], object]
+    _withheld: Callable[[bytes], Iterable[str]]
+    watched: dict[str, Budget] = {}
+    _touched: dict[tuple[str, int], Account] = {}
+    _refused: dict[tuple[str, int], int] = {}
+    """Pots and their windows → the limit that a request did not fit: used up, whatever is left of it."""
+    _told: dict[tuple[str, int], set[int]] = {}
+    _unseen: bool = False
 
     def adopt(self, budgets: Iterable[Budget]) -> None:
         """The policy's budgets; the next tick looks at all of their pots, as a gateway may have died before it did."""

@@ -73,7 +73,7 @@ class Conversations:
 
     def _quoted(self, turn: AgentTurn) -> Chain | None:
         """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
-        for end in ends(turn.heard_words) or ():
+        for end in ends(turn.input_words) or ():
             answered = self.answers.get(end, 0)
             chain = None if answered == turn.key else self._from(answered)
             if chain is not None and chain.newest in (0, answered):
@@ -197,52 +197,54 @@ class LoopBreaker:
         of its key are not watched."""
         if not self.loops.enabled or caller.name in self.loops.exempt:
             return None
-        key = self._keys.get(caller.id) or Subject(caller.name or caller.id or "anonymous", LoopKind.RESENT)
-        self._keys.put(caller.id, key)
+        if key := self._keys.pop(caller.id, None):
+            self._keys[caller.id] = key  # the latest now
+        else:
+            key = self._keys.put(caller.id, Subject(caller.name or caller.id or "anonymous", LoopKind.RESENT))
         name, session = request.limits.session, None
         place = f"{caller.id}|{name}"
         if name:
             session = self._sessions.get(place) or Subject(name, LoopKind.REPEATS)
             self._sessions.put(place, session)
         waited, repeats = not (session or key).open, (session or key).repeats
-        asked = LoopRequest(caller, request.model, key, session, place, now_ms, not key.open, waited, repeats)
+        watched = LoopRequest(caller, request.model, key, session, place, now_ms, not key.open, waited, repeats)
         tripped = (resting(session.row, now_ms) if session else None) or (key.row.tripped and resting(key.row, now_ms))
-        tripped = tripped or self._look(asked, request, caller, now_ms)
+        tripped = tripped or self._look(watched, request, caller, now_ms)
         if tripped is not None:
             return tripped
-        key.singles += asked.single
-        for part in (key, session, asked.chain):
+        key.singles += watched.single
+        for part in (key, session, watched.chain):
             if part is not None:
                 part.open += 1
-        if asked.repeats.count or asked.chain is not None:
-            asked.approaching = self._approaching(asked)
-        return asked
+        if watched.repeats.count or watched.chain is not None:
+            watched.approaching = self._approaching(watched)
+        return watched
 
-    def settled(self, asked: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str) -> None:
+    def settled(self, watched: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str) -> None:
         """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, as far as that is known."""
-        if asked is None:
+        if watched is None:
             return
-        for part in (asked.key, asked.session, asked.chain):
+        for part in (watched.key, watched.session, watched.chain):
             if part is not None:
                 part.open -= 1
         if not sent:
             return
-        self._charge(asked.key, Scope.KEY, cost, now_ms)
-        self._changed[f"key|{asked.caller.id}|{asked.key.name}"] = asked.key.row
-        if asked.session is not None:
-            self._charge(asked.session, Scope.SESSION, cost, now_ms)
-            row = asked.session.row
-            if row.windows or row.tripped or asked.repeats.count:  # most sessions never get there
-                self._changed[f"session|{asked.place}"] = row
-        if asked.turn is not None:
-            chain, turn = asked.chain, asked.turn
-            if chain is not None and not asked.again:
-                chain.judge(turn, words(turn), asked.began_ms, now_ms)
+        self._charge(watched.key, Scope.KEY, cost, now_ms)
+        self._changed[f"key|{watched.caller.id}|{watched.key.name}"] = watched.key.row
+        if watched.session is not None:
+            self._charge(watched.session, Scope.SESSION, cost, now_ms)
+            row = watched.session.row
+            if row.windows or row.tripped or watched.repeats.count:  # most sessions never get there
+                self._changed[f"session|{watched.place}"] = row
+        if watched.turn is not None:
+            chain, turn = watched.chain, watched.turn
+            if chain is not None and not watched.again:
+                chain.judge(turn, words(turn), watched.began_ms, now_ms)
             if not turn.media:
-                self._judge_repeat(asked, turn, now_ms)
-            if asked.single and asked.quiet and len(self._keys) > 1:  # a key alone has none to take turns with
-                asked.key.hear(turn, bits(turn.heard_words, 0))
-                self._judge_pair(asked.key, asked.caller, now_ms)
+                self._judge_repeat(watched, turn, now_ms)
+            if watched.single and watched.quiet and len(self._keys) > 1:  # a key alone has none to take turns with
+                watched.key.hear(turn, bits(turn.input_words, 0))
+                self._judge_pair(watched.key, watched.caller, now_ms)
             for end in (answer_ends(answer, turn) or ()) if answer else ():
                 self._talks.answers.put(end, turn.key)
 
@@ -292,16 +294,16 @@ class LoopBreaker:
 
     # A session's whole life is counted where the budgets are, by all processes together.
 
-    def bind(self, bound: BudgetBound, asked: LoopRequest | None) -> BudgetBound:
+    def bind(self, bound: BudgetBound, watched: LoopRequest | None) -> BudgetBound:
         """With the account that counts a session's requests, where it may not have as many as it wants."""
         most = self.loops.session_turns
-        if most is None or asked is None or asked.session is None:
+        if most is None or watched is None or watched.session is None:
             return bound
         turns = Account(
-            id=f"{SESSION_TURNS}|{asked.place}",
+            id=f"{SESSION_TURNS}|{watched.place}",
             budget=SESSION_TURNS,
             scope=Scope.SESSION,
-            value=asked.session.name,
+            value=watched.session.name,
             unit=Unit.REQUESTS,
             limit=most,
             size=1,
@@ -322,25 +324,25 @@ class LoopBreaker:
 
     # Before a request is served
 
-    def _look(self, asked: LoopRequest, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
+    def _look(self, watched: LoopRequest, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
         turn = read(request, caller.id)
         if turn is None:
             return None
-        asked.turn, asked.single = turn, not turn.earlier
-        asked.chain, asked.again = self._talks.follow(turn, caller.id)
-        if asked.chain is not None:
-            asked.waited, asked.repeats = not asked.chain.open, asked.chain.repeats
-            return self._chained(asked, asked.chain, turn, caller, now_ms)
-        pair, looped = asked.key.pair, asked.key.looped
+        watched.turn, watched.single = turn, not turn.earlier
+        watched.chain, watched.again = self._talks.follow(turn, caller.id)
+        if watched.chain is not None:
+            watched.waited, watched.repeats = not watched.chain.open, watched.chain.repeats
+            return self._chained(watched, watched.chain, turn, caller, now_ms)
+        pair, looped = watched.key.pair, watched.key.looped
         if looped is not None and looped[1] == (request.model, turn.key, turn.size) and holds(looped[0], now_ms):
             return looped[0]
-        known = pair is not None and asked.single and asked.key.memory.knows(bits(turn.heard_words, 0))
+        known = pair is not None and watched.single and watched.key.memory.knows(bits(turn.input_words, 0))
         return pair if known and holds(pair, now_ms) else None
 
-    def _approaching(self, asked: LoopRequest) -> str:
-        counts = {asked.repeats.kind: asked.repeats.count}
-        if asked.chain is not None:
-            counts = {LoopKind.NO_PROGRESS: asked.chain.row.stale, **counts}
+    def _approaching(self, watched: LoopRequest) -> str:
+        counts = {watched.repeats.kind: watched.repeats.count}
+        if watched.chain is not None:
+            counts = {LoopKind.NO_PROGRESS: watched.chain.row.stale, **counts}
         for kind, count in counts.items():
             if count and 2 * count >= self._most(kind):
                 return f"{kind} {count}/{self._most(kind)}"
@@ -351,7 +353,7 @@ class LoopBreaker:
         return most
 
     def _chained(
-        self, asked: LoopRequest, chain: Chain, turn: AgentTurn, caller: Caller, now_ms: int
+        self, watched: LoopRequest, chain: Chain, turn: AgentTurn, caller: Caller, now_ms: int
     ) -> Tripped | None:
         row, most = chain.row, self.loops.no_progress
         if row.stale >= SUSPECT:
@@ -363,7 +365,7 @@ class LoopBreaker:
             return tripped
         kind = LoopKind.PING_PONG if len(row.callers) > 1 else LoopKind.NO_PROGRESS
         reason = f"{row.stale} turns of one conversation brought nothing new"
-        return self._stop(asked, kind, reason, row.stale, most, now_ms)
+        return self._stop(watched, kind, reason, row.stale, most, now_ms)
 
     # Once it is over
 
@@ -385,15 +387,15 @@ class LoopBreaker:
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
         row.tripped = self._trip(row, LoopKind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
 
-    def _judge_repeat(self, asked: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
-        chain, session, repeats = asked.chain, asked.session, asked.repeats
-        if not asked.waited:
+    def _judge_repeat(self, watched: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
+        chain, session, repeats = watched.chain, watched.session, watched.repeats
+        if not watched.waited:
             repeats.clear()
             return
-        repeat = repeats.add(turn, asked.model, asked.began_ms, now_ms)
+        repeat = repeats.add(turn, watched.model, watched.began_ms, now_ms)
         again = repeat.again
         if chain is None:
-            resent = (session or asked.key).row.resent
+            resent = (session or watched.key).row.resent
             resent[self._journal.owner] = turn.key, again
             again = sum([count for request, count in resent.values() if request == turn.key]) if again else 0
         repeats.count, kind = max(again, repeat.counted // RETRIES), repeats.kind
@@ -402,9 +404,9 @@ class LoopBreaker:
         reason = f"the same request was sent again {max(again, repeat.counted)} times, one after another"
         count, repeats.count = repeats.count, 0
         repeats.clear()
-        tripped = self._stop(asked, kind, reason, count, most, now_ms)
+        tripped = self._stop(watched, kind, reason, count, most, now_ms)
         if not (chain or session):
-            asked.key.looped = tripped, repeat.request
+            watched.key.looped = tripped, repeat.request
 
     def _judge_pair(self, key: Subject, caller: Caller, now_ms: int) -> None:
         other = self._pairs.partner(caller.id, key, self._keys, self.loops.no_progress)
@@ -419,16 +421,16 @@ class LoopBreaker:
 
     # Tripping
 
-    def _stop(self, asked: LoopRequest, kind: LoopKind, reason: str, count: int, most: int, now_ms: int) -> Tripped:
+    def _stop(self, watched: LoopRequest, kind: LoopKind, reason: str, count: int, most: int, now_ms: int) -> Tripped:
         """A conversation is refused whoever goes on with it, and the session that it belongs to as a whole."""
-        chain, session = asked.chain, asked.session
+        chain, session = watched.chain, watched.session
         callers = chain.row.callers if chain else {}
         scope = Scope.PAIR if len(callers) > 1 else Scope.CONVERSATION
-        names = {key.name for caller in callers if (key := self._keys.get(caller))} or {asked.key.name}
+        names = {key.name for caller in callers if (key := self._keys.get(caller))} or {watched.key.name}
         if session is not None:
             scope, names = Scope.SESSION, {session.name}
-            self._changed[f"session|{asked.place}"] = session.row
-        row = (chain or session or asked.key).row
+            self._changed[f"session|{watched.place}"] = session.row
+        row = (chain or session or watched.key).row
         tripped = self._trip(row, kind, scope, ", ".join(sorted(names)), reason, count, most, now_ms)
         for part in (chain, session):
             if part is not None:

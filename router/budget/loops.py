@@ -60,11 +60,11 @@ class AgentTurn(Struct, frozen=True, kw_only=True, dict=True):
     """Of this turn, for its caller: by it the next request finds the conversation that it goes on with."""
     size: int
     """Bytes of the whole conversation: tells a turn that says the same again from the same request sent again."""
-    said: str
+    output: str
     """The arguments of the model's tool calls; else its words."""
     acts: bool
     """They are arguments: they get on when they are new as arguments, wherever their words came from."""
-    heard: str
+    input: str
     """What the user or the tools said then."""
     media: bool
     """Images, sounds or files are in it, at which nobody looks here."""
@@ -77,9 +77,9 @@ class AgentTurn(Struct, frozen=True, kw_only=True, dict=True):
         return _turn(self.earlier, 0, self.seed) if self.earlier else None
 
     @cached_property
-    def heard_words(self) -> list[bytes]:
+    def input_words(self) -> list[bytes]:
         """Without their numbers."""
-        return _words(self.heard, _DIGITS)
+        return _words(self.input, _DIGITS)
 
 
 def read(request: Request, caller: str) -> AgentTurn | None:
@@ -98,9 +98,9 @@ def read(request: Request, caller: str) -> AgentTurn | None:
 class Words(Struct, frozen=True):
     """The words of a turn, as sets of bits. Computed only where they are compared."""
 
-    said: int
+    output: int
     """With their numbers: a model that tries one number after another gets on."""
-    heard: int
+    input: int
     """Without."""
     numbers: int
     """Those that were heard, but for clocks, by their places: two bits each, so that hardly a new one is missed. None
@@ -112,29 +112,29 @@ class Words(Struct, frozen=True):
 
 
 def words(turn: AgentTurn) -> Words:
-    spoken = bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
-    text, waits, failures, failed = turn.heard, False, 0, False
+    spoken = bits(_words(turn.output, b""), 12 if turn.acts else 0) if turn.output else 0
+    text, waits, failures, failed = turn.input, False, 0, False
     if len(text) > (STATE if turn.acts else 3 * SLICE):
         text = _shortened(text)
     if turn.acts:
         counts = _FAILURES.findall(text)
         failures = sum([int(before or behind or 0) for before, behind in counts])
         beside = _FAILURES.sub(" ", text) if counts else text
-        waits = len(turn.heard) <= STATE and _WAITING.search(beside) is not None
+        waits = len(turn.input) <= STATE and _WAITING.search(beside) is not None
         failed = _FAILED.search(beside) is not None or (failures > 0 and not waits)
     if failed:
         return Words(spoken, bits(_words(_IDS.sub("", text), b""), 0), 0, False, failures or inf)
     numbers = map("{} {}".format, count(), filter(None, _NUMBERS.findall(text)))
-    return Words(spoken, bits(turn.heard_words, 0), bits(numbers, 24, 36), waits and not failures, inf)
+    return Words(spoken, bits(turn.input_words, 0), bits(numbers, 24, 36), waits and not failures, inf)
 
 
 def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
     """A prompt without its numbers, and those numbers but for clocks, all as hashes; a long one only as a whole."""
-    if len(turn.heard) > LONG:
+    if len(turn.input) > LONG:
         return turn.key, ()
-    data = turn.heard.encode("utf-8", "replace")
+    data = turn.input.encode("utf-8", "replace")
     bare = data.translate(None, _DIGITS)
-    numbers = () if len(bare) == len(data) else tuple(map(hash, filter(None, _NUMBERS.findall(turn.heard))))
+    numbers = () if len(bare) == len(data) else tuple(map(hash, filter(None, _NUMBERS.findall(turn.input))))
     return crc32(bare), numbers
 
 
@@ -142,7 +142,7 @@ def answer_ends(answer: str, turn: AgentTurn) -> tuple[int, int] | None:
     """As `ends`; None also for an answer that only repeats what was heard."""
     words = _words(answer, _DIGITS)
     known = ends(words)
-    return known if known and {*words[:ENDS], *words[-ENDS:]} - set(turn.heard_words) else None
+    return known if known and {*words[:ENDS], *words[-ENDS:]} - set(turn.input_words) else None
 
 
 def ends(words: Sequence[bytes]) -> tuple[int, int] | None:
@@ -156,7 +156,7 @@ def _turn(messages: Sequence[Message], size: int, seed: int) -> AgentTurn:
     last = len(messages) - 1
     while last >= 0 and messages[last].role != "assistant":
         last -= 1
-    spoken, heard, block, media = "", list[str](), list[str](), False
+    spoken, inputs, block, media = "", list[str](), list[str](), False
     for place, message in enumerate(messages[max(last, 0) :], max(last, 0)):
         text, calls = message.content or "", message.tool_calls or ()
         if not isinstance(text, str):
@@ -168,14 +168,14 @@ def _turn(messages: Sequence[Message], size: int, seed: int) -> AgentTurn:
         if message.role not in _RULES:
             block.append(text + arguments)
             if place > last:
-                heard.append(text)
+                inputs.append(text)
     data = "\n".join(block).encode("utf-8", "replace")
     return AgentTurn(
         key=crc32(data, seed) << 32 | len(data) & 0xFFFFFFFF,
         size=size,
-        said=spoken,
+        output=spoken,
         acts=last >= 0 and bool(messages[last].tool_calls),
-        heard="\n".join(heard),
+        input="\n".join(inputs),
         media=media,
         seed=seed,
         earlier=messages[: max(last, 0)],
@@ -201,7 +201,7 @@ def _words(text: str, without: bytes) -> list[bytes]:
 
 
 def bits(words: Iterable[bytes | str], *shifts: int) -> int:
-    """A set of words; of `heard_words` as in `Words.heard`, where nothing else is compared."""
+    """A set of words; of `input_words` as in `Words.input`, where nothing else is compared."""
     places = 0
     for number in map(hash, words):
         for shift in shifts:
@@ -318,13 +318,11 @@ LOOKED_AT = 16
 """The latest requests of a key among which several wordings are looked for."""
 
 
-class Memory:
+class Memory(Struct, eq=False):
     """A set of words that forgets, as bits."""
 
-    __slots__ = ("older", "recent")
-
-    def __init__(self) -> None:
-        self.recent = self.older = 0
+    recent: int = 0
+    older: int = 0
 
     def new(self, words: int) -> int:
         """How many of the words are; from then on they are known."""
@@ -366,14 +364,16 @@ class Repeats(Latest[int, Repeat]):
 
     def add(self, turn: AgentTurn, model: str, began_ms: int, ended_ms: int) -> Repeat:
         bare, numbers = shape(turn) if self.most > 1 else (0, ())
-        repeat, last = Repeat((model, turn.key, turn.size), numbers, ended_ms), self.get(bare)
-        if last is not None and began_ms - last.ended_ms < PAUSE_MS:
+        repeat, last = Repeat((model, turn.key, turn.size), numbers, ended_ms), self.pop(bare, None)
+        if last is None:
+            return self.put(bare, repeat)
+        self[bare] = repeat
+        if began_ms - last.ended_ms < PAUSE_MS:
             if last.request == repeat.request:
                 repeat.again = last.again + 1
             same = len(numbers) == len(last.numbers) and sum(map(ne, numbers, last.numbers)) < READINGS
             if numbers and same:
                 repeat.counted = last.counted + 1
-        self.put(bare, repeat)
         return repeat
 
 
@@ -421,7 +421,7 @@ class Chain:
         """A turn that was sent: does it bring anything new? When another process did, it is not known here."""
         paused = self.ended_ms is not None and began_ms - self.ended_ms >= PAUSE_MS
         self.ended_ms = ended_ms
-        shares = [self.memory.new(row) / max(1, row.bit_count()) for row in (words.heard, words.said)]
+        shares = [self.memory.new(row) / max(1, row.bit_count()) for row in (words.input, words.output)]
         news = max(*shares, float(turn.media))
         news = news if news * SHARE >= 1 else 0
         fewer, self.fewest = words.failures < self.fewest, min(words.failures, inf if news else self.fewest)
@@ -475,7 +475,7 @@ class Subject:
         news = max(self.memory.new(words) / max(1, words.bit_count()), float(turn.media))
         self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
         if self.row.stale:
-            self.wordings = (*self.wordings[1 - LOOKED_AT :], ends(turn.heard_words) or (words, words))
+            self.wordings = (*self.wordings[1 - LOOKED_AT :], ends(turn.input_words) or (words, words))
 
 
 class LoopRequest(Struct):

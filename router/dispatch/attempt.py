@@ -254,8 +254,8 @@ class AttemptRecord:
         else:
             chars = max(len(reply.text) - self._echoed, 0)
             credible = partial(_credible, usage, chars, reply.has_answer)
-            if not (embeds or credible(size) or credible(self._written(reply.body, usage.output_total))):
-                usage = self._recounted(usage, max(chars, self._written(reply.body, usage.output_total)) or size)
+            if not (embeds or credible(size) or credible(self._written(reply.body, usage.totals.output))):
+                usage = self._recounted(usage, max(chars, self._written(reply.body, usage.totals.output)) or size)
             usage = self._bounded(usage, size)
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
@@ -274,19 +274,19 @@ class AttemptRecord:
             last = decoder.final(b"null")
             self._sent += len(last)
             self._set_apart(last)
-        tokens = self._cap if counted is None else counted.output_total
+        tokens = self._cap if counted is None else counted.totals.output
         size = max(0, decoder.output_chars + self._waiting - self._echoed)
         size += self._beyond(decoder, max(tokens, size))
         if counted is None:
             text = decoder.text.sizes()
             usage = self._estimated(size, left=left, finish=decoder.finish_reason, text=text)
-        elif not left and (decoder.finished or 2 * counted.output_total >= size / self._mean_bytes):
+        elif not left and (decoder.finished or 2 * counted.totals.output >= size / self._mean_bytes):
             credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
             usage = self._bounded(counted if credible else self._recounted(counted, size), size)
         else:
             # What the provider had counted; its output is as estimated, where that is more: Anthropic's begins with 1.
             estimated = self._estimated(size, left=left)
-            more = _OUTPUT if estimated.output_total > counted.output_total else ()
+            more = _OUTPUT if estimated.totals.output > counted.totals.output else ()
             usage = self._bounded(structs.replace(counted, **{name: getattr(estimated, name) for name in more}), size)
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
@@ -362,7 +362,7 @@ class AttemptRecord:
         """What the provider counted of a whole answer, but its output: it can't have counted all that came. That is as
         where nothing is counted."""
         estimated = self._estimated(size, left=False)
-        read = counted.input_uncached if counted.input_total else estimated.input_uncached
+        read = counted.input_uncached if counted.totals.input else estimated.input_uncached
         changes = {"input_uncached": read, "violations": (*counted.violations, UNCOUNTED), "provider_cost": None}
         return structs.replace(counted, **{name: getattr(estimated, name) for name in _OUTPUT}, **changes)
 
@@ -370,7 +370,7 @@ class AttemptRecord:
         """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by the
         context, or something at least; where a report contradicts itself, by the cap that was sent, and what was."""
         estimate, model, violations = self.step.estimate, self.step.target.model, list(counted.violations)
-        read, output = counted.input_total, counted.output_total
+        read, output = counted.totals.input, counted.totals.output
         most = max(self._cap, counted.output_visible) if THOUGHT_BESIDE in violations else max(self._most, size)
         most_read = max(0 if CACHED_BESIDE in violations else model.context, estimate.input_bound)
         few = FEWEST * read < estimate.input_tokens and not estimate.script.endswith(MEDIA_SCRIPT)
@@ -485,7 +485,7 @@ class AttemptRecord:
         target, took = self.step.target, int(ended - self._start) if self.sent else 0
         price, sample = target.price(model_served), None
         if usage is not None:
-            output = usage.output_total
+            output = usage.totals.output
             sample = self._seen(usage, output, finish_reason, outcome, took)
             self._learned.observe(sample)
             if sample.past_cap and self._capped:
@@ -552,7 +552,7 @@ class AttemptRecord:
             read=estimate.read,
             output=output // n if sized else None,
             thinking=None if usage.output_reasoning is None or not sure else usage.output_reasoning // n,
-            input=usage.input_total if sure else None,
+            input=usage.totals.input if sure else None,
             expected_input=estimate.input_rough,
             text=text,
             past_cap=output // n if past_cap else 0,
@@ -590,7 +590,7 @@ class AttemptRecord:
 
 def _credible(usage: Usage, chars: int, answered: bool, size: int) -> bool:
     """Whether so many tokens may be so many characters of text, an answer at all, and so many bytes."""
-    output, shown = usage.output_total, usage.output_image + usage.output_audio + usage.output_video
+    output, shown = usage.totals.output, usage.output_image + usage.output_audio + usage.output_video
     answers = (output > 0 or shown > 0 or not answered) and UNREADABLE_USAGE not in usage.violations
     most = output * BYTES_PER_TOKEN
     return answers and chars <= most and size <= most + SLACK_BYTES + shown * BYTES_PER_SOUND

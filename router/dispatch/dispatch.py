@@ -196,7 +196,8 @@ class AttemptLoop(Struct):
             raise UpstreamFailure(failure)
         presence.reads_on = target.reads_on(call.stream)
         try:
-            return await self._exchange(record, shown.classes)
+            response = await self.to.egress.send(*self._outbound(record, shown.classes), record.leaves)
+            return await self._receive(record, response)
         except UpstreamFailure as error:
             failure = self._failed(record, error.failure)
             if error.late is not None:
@@ -230,33 +231,16 @@ class AttemptLoop(Struct):
         )
         return failure
 
-    async def _exchange(self, record: AttemptRecord, classes: frozenset[str]) -> WholeAnswer | OpenStream:
+    def _outbound(self, record: AttemptRecord, classes: frozenset[str]) -> tuple[OutboundRequest, Timeouts]:
+        """`classes`: of what its target sees."""
         job, target = self.job, record.step.target
-        adapter = self.to.adapters[target.provider.wire]
-        sent = adapter.encode(record.call)
+        sent = self.to.adapters[target.provider.wire].encode(record.call)
         record.thinking, record.dropped = sent.thinking, sent.dropped
-        told = record.restorer is not None, job.request.limits.region, record.lease.url if record.lease else ""
-        outbound = OutboundRequest(job.gate.guard, target, sent, classes, *told)
+        rules = record.restorer is not None, job.request.limits.region, record.lease.url if record.lease else ""
         timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
         if job.budget.presence.reads_on:
             timeouts = structs.replace(timeouts, read_on=READ_ON_S * 1000)
-        response = await self.to.egress.send(outbound, timeouts, record.leaves)
-        record.opened(response)
-        try:
-            answer = await self._receive(record, adapter, response)
-            if isinstance(answer, OpenStream):
-                if job.request.stream and not record.options.whole:
-                    return answer
-                answer = await self._gather(answer)
-            if job.check is not None and job.translated(record.step):
-                job.check(dict(answer.reply.body))
-            return answer
-        except BaseException as error:
-            if getattr(error, "late", None) is None:
-                response.close()
-            if isinstance(error, LowpassError | StoreUnavailable) or not isinstance(error, Exception):
-                raise
-            raise UpstreamFailure(unreadable(error)) from error
+        return OutboundRequest(job.gate.guard, target, sent, classes, *rules), timeouts
 
     def _timeouts(self, record: AttemptRecord, deadline: float) -> Timeouts:
         """Those of its target, cut to the deadline.
@@ -275,31 +259,37 @@ class AttemptLoop(Struct):
         within = {"connect": min(at.connect, first), "first": min(at.first, first), "total": min(at.total, left)}
         return structs.replace(at, **within)
 
-    async def _receive(
-        self, record: AttemptRecord, adapter: Adapter, response: UpstreamResponse
-    ) -> WholeAnswer | OpenStream:
-        call = record.call
-        if not 200 <= response.status < 300:
-            body = b""
-            async for data in response.chunks():
-                body += data
-                if len(body) > LARGEST_ERROR:
-                    response.close()
-                    body = b""
-                    break
-            raise UpstreamFailure(adapter.failure(response.status, response.headers, body))
-        if call.stream:
-            return await self._open(record, adapter.stream(call), response)
-        body = await response.read()
-        record.arrived(whole=True)
-        large = len(body) > LARGE
-        reply = await asyncio.to_thread(adapter.decode, call, body) if large else adapter.decode(call, body)
-        self.to.health.succeeded(record.step.target.id)
-        attempt = record.answered(reply)
-        if record.restorer is not None:
-            restored = record.restorer.body(reply.body)
-            reply = structs.replace(reply, body=restored, content=answer_text(restored))
-        return WholeAnswer(attempt, reply, record.step, record.fit.lowered)
+    async def _receive(self, record: AttemptRecord, response: UpstreamResponse) -> WholeAnswer | OpenStream:
+        job, call, adapter = self.job, record.call, self.to.adapters[record.step.target.provider.wire]
+        record.opened(response)
+        try:
+            if not 200 <= response.status < 300:
+                raise UpstreamFailure(adapter.failure(response.status, response.headers, await _refusal(response)))
+            if call.stream:
+                opened = await self._open(record, adapter.stream(call), response)
+                if job.request.stream and not record.options.whole:
+                    return opened
+                answer = await self._gather(opened)
+            else:
+                body = await response.read()
+                record.arrived(whole=True)
+                large = len(body) > LARGE
+                reply = await asyncio.to_thread(adapter.decode, call, body) if large else adapter.decode(call, body)
+                self.to.health.succeeded(record.step.target.id)
+                attempt = record.answered(reply)
+                if record.restorer is not None:
+                    restored = record.restorer.body(reply.body)
+                    reply = structs.replace(reply, body=restored, content=answer_text(restored))
+                answer = WholeAnswer(record, attempt, reply)
+            if job.check is not None and job.translated(record.step):
+                job.check(dict(answer.reply.body))
+            return answer
+        except BaseException as error:
+            if getattr(error, "late", None) is None:
+                response.close()
+            if isinstance(error, LowpassError | StoreUnavailable) or not isinstance(error, Exception):
+                raise
+            raise UpstreamFailure(unreadable(error)) from error
 
     async def _open(self, record: AttemptRecord, decoder: StreamDecoder, response: UpstreamResponse) -> OpenStream:
         record.decoder = decoder
@@ -314,14 +304,14 @@ class AttemptLoop(Struct):
                 self.to.health.abandoned(record.step.target.id)
                 if record.lease is not None:
                     record.lease.worked()
-                return OpenStream(record, response, decoder, first, record.step)
+                return OpenStream(record, response, decoder, first)
             if record.meter is not None:
                 await keep_paid(record, decoder, record.meter)
             if record.stopped:
                 break
         if not (record.stopped or decoder.finished):
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
-        return OpenStream(record, response, decoder, b"", record.step)
+        return OpenStream(record, response, decoder, b"")
 
     async def _gather(self, opened: OpenStream) -> WholeAnswer:
         """The whole of a stream; what breaks in the middle may still be asked elsewhere."""
@@ -329,8 +319,7 @@ class AttemptLoop(Struct):
         parts = [events async for events in metered(opened) if events]
         if rest := opened.rest():
             parts.append(rest)
-        stopped = record.stopped
-        if not (decoder.finished or stopped):
+        if not (decoder.finished or record.stopped):
             raise UpstreamFailure(CUT)
         opened.response.close(complete=decoder.complete)
         self.to.health.succeeded(record.step.target.id)
@@ -340,7 +329,18 @@ class AttemptLoop(Struct):
         body = fold.body()
         reply = TargetReply(body=body, usage=decoder.usage, content=answer_text(body))
         stream = (opened, tuple(parts)) if self.job.request.stream else None
-        return WholeAnswer(record.streamed(decoder), reply, record.step, record.fit.lowered, stopped, stream)
+        return WholeAnswer(record, record.streamed(decoder), reply, stream)
+
+
+async def _refusal(response: UpstreamResponse) -> bytes:
+    """Its body; nothing of one that is too large to explain anything."""
+    body = b""
+    async for data in response.chunks():
+        body += data
+        if len(body) > LARGEST_ERROR:
+            response.close()
+            return b""
+    return body
 
 
 def _too_long(pause_s: float, job: DispatchJob, options: AttemptOptions) -> bool:

@@ -47,25 +47,21 @@ MOST_READ_ON, READ_ON_S = 256, 120
 then they are cancelled, and charged what they may have cost."""
 
 
-class ClientPresence:
+class ClientPresence(Struct, eq=False):
     """Whether a request's client is still there, whether it is read on though it leaves, and the process' lease."""
 
-    __slots__ = ("gone", "lost_since", "reads_on")
-
-    def __init__(self) -> None:
-        self.gone = self.reads_on = False
-        self.lost_since: Callable[[int], bool] = lambda start_ms: False
-        """`Lease.lost_since`."""
+    gone: bool = False
+    reads_on: bool = False
+    lost_since: Callable[[int], bool] = lambda start_ms: False
+    """`Lease.lost_since`."""
 
 
-class HedgeRace:
+class HedgeRace(Struct, eq=False):
     """Two targets asked at once: then neither is asked again, so that what is held pays for both."""
 
-    __slots__ = ("begun", "on")
-
-    def __init__(self) -> None:
-        self.begun = self.on = False
-        """`begun`: the first byte of an answer is here."""
+    on: bool = False
+    begun: bool = False
+    """The first byte of an answer is here."""
 
 
 class AttemptOptions(Struct, frozen=True):
@@ -410,7 +406,7 @@ class BudgetHold(Struct, eq=False):
                 elif hold.unit is not Unit.TOKENS:
                     charge += thought(attempt)
                 elif attempt.usage is not None:
-                    charge += attempt.usage.input_total + attempt.usage.output_total
+                    charge += attempt.usage.totals.input + attempt.usage.totals.output
             charges.append(charge)
             overrun = overrun or (charge > hold.amount and hold.unit in GRANTED)
             if hold.unit is Unit.USD:
@@ -431,7 +427,7 @@ def thought(attempt: Attempt) -> int:
     if usage.output_reasoning is not None:
         return usage.output_reasoning
     off = attempt.thinking == "off" or attempt.target.model.thinking.contract is Contract.NONE
-    return 0 if off else usage.output_total
+    return 0 if off else usage.totals.output
 
 
 def _least(steps: Sequence[Candidate]) -> Amount:

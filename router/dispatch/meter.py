@@ -277,7 +277,7 @@ class Meter:
     def _counted(self, decoder: StreamDecoder) -> tuple[float, float]:
         """Tokens of thoughts and of output, at most; at least what the provider counts along the way."""
         usage = decoder.usage or NOTHING
-        return max(self._thought, usage.output_reasoning or 0), max(self._written, usage.output_total)
+        return max(self._thought, usage.output_reasoning or 0), max(self._written, usage.totals.output)
 
     def _tokens(self, tokens: float) -> int:
         """To hold for what was seen and one step more."""

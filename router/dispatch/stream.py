@@ -15,7 +15,7 @@ from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, Meter, closing, f
 from router.dispatch.refusals import stream_error
 from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt, ErrorKind, Failure, StreamDecoder, TargetReply, UpstreamResponse
-from router.types.decision import Candidate, Translation
+from router.types.decision import Translation
 from router.types.target import Target
 
 SHORTEST_SECRET = 12
@@ -31,11 +31,6 @@ class OpenStream(Struct, frozen=True):
     response: UpstreamResponse
     decoder: StreamDecoder
     first: bytes
-    step: Candidate
-
-    @property
-    def lowered(self) -> tuple[str, ...]:
-        return self.record.fit.lowered
 
     def events(self) -> AsyncIterator[bytes]:
         """As they come, with values in the place of placeholders."""
@@ -77,13 +72,9 @@ class CollectedStream(OpenStream, frozen=True):
 
 
 class WholeAnswer(Struct, frozen=True):
-    """A whole answer. `lowered`: what was changed to fit its budget; `stopped`: why the gateway ended it."""
-
+    record: AttemptRecord
     attempt: Attempt
     reply: TargetReply
-    step: Candidate
-    lowered: tuple[str, ...]
-    stopped: str = ""
     stream: tuple[OpenStream, tuple[bytes, ...]] | None = None
     """What it was gathered from, where the client wants a stream."""
 
@@ -94,7 +85,7 @@ class WholeAnswer(Struct, frozen=True):
         if self.stream is None:
             return structs.replace(self, attempt=attempt)
         of, parts = self.stream
-        return CollectedStream(of.record, of.response, of.decoder, of.first, of.step, parts, attempt)
+        return CollectedStream(of.record, of.response, of.decoder, of.first, parts, attempt)
 
 
 async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
@@ -157,7 +148,7 @@ async def forward(
                 yield events if translation is None else translation.feed(events)
         error = record.stopped or ("" if decoder.finished else CUT.kind)
     except UpstreamFailure as upstream:
-        failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
+        failure, error = without_key(upstream.failure, opened.record.step.target), upstream.failure.kind
         if decoder.finished and failure.kind is ErrorKind.TIMEOUT:
             error = ""  # all has come but the end of the connection
     except Exception as fault:
@@ -171,11 +162,11 @@ async def forward(
         yield rest if translation is None else translation.feed(rest)
     if error not in ("", record.stopped):
         trips = TABLE[failure.kind].trips and (record.lease is None or record.lease.broke())
-        health.failed(opened.step.target.id, trips=trips, reason=failure.kind)
+        health.failed(opened.record.step.target.id, trips=trips, reason=failure.kind)
         code = TABLE[failure.kind].code
         yield stream_error(failure) if translation is None else translation.error_event(failure.message, code)
         return
-    health.succeeded(opened.step.target.id)
+    health.succeeded(opened.record.step.target.id)
     if translation is None:
         yield opened.closing(usage)
     else:

@@ -32,8 +32,8 @@ _LENGTH = {"max_output_tokens": "length"}
 
 def unchecked(job: DispatchJob, answered: WholeAnswer) -> VerifierRequest | None:
     """What can still be learned of an answer that is given; None where it was looked at, or its budget ended it."""
-    judged = answered.stopped or answered.attempt.verdicts
-    return None if judged else asked(job, answered.step, answered.reply.body)
+    judged = answered.record.stopped or answered.attempt.verdicts
+    return None if judged else verifier_request(job, answered.record.step, answered.reply.body)
 
 
 async def tee(
@@ -49,10 +49,10 @@ async def tee(
         await events.aclose()
     complete = not opened.record.stopped and job.budget.attempts[-1].outcome == "ok"
     if complete and not (isinstance(opened, CollectedStream) and opened.attempt.verdicts):
-        tell(asked(job, opened.step, fold.body()))
+        tell(verifier_request(job, opened.record.step, fold.body()))
 
 
-def asked(job: DispatchJob, step: Candidate, body: Mapping[str, Raw]) -> VerifierRequest:
+def verifier_request(job: DispatchJob, step: Candidate, body: Mapping[str, Raw]) -> VerifierRequest:
     """For verifiers: the client's own request, and its answer with values in the place of placeholders."""
     classes = job.gate.classification.classes
     return VerifierRequest(request=job.request, target=step.target, answers=answers(body), classes=classes)
@@ -281,7 +281,7 @@ async def _checked(job: DispatchJob, answered: WholeAnswer) -> WholeAnswer:
         if job.verify is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
-                    verdicts = tuple(await job.verify(asked(job, answered.step, answered.reply.body)))
+                    verdicts = tuple(await job.verify(verifier_request(job, answered.record.step, answered.reply.body)))
     finally:
         attempt = job.budget.set_aside(answered.attempt, verdicts)
     return structs.replace(answered, attempt=attempt)
@@ -375,7 +375,7 @@ async def vote(loop: AttemptLoop, samples: int) -> WholeAnswer | OpenStream | No
 
 async def _settled(loop: AttemptLoop, step: Candidate, first: WholeAnswer, samples: int) -> bool:
     """No other target needs to be asked."""
-    answer = _said(first)
+    answer = _single_answer(first)
     if answer is None:
         return True
     for _ in range(samples - 1):
@@ -384,7 +384,7 @@ async def _settled(loop: AttemptLoop, step: Candidate, first: WholeAnswer, sampl
         if not loop.job.time_for(step, clock_ms()):
             return True
         again = await _sample(loop, step, fallback=True)
-        if again is None or _said(again) != answer:
+        if again is None or _single_answer(again) != answer:
             return False
     return True
 
@@ -397,7 +397,7 @@ async def _sample(loop: AttemptLoop, step: Candidate, *, fallback: bool) -> Whol
     return structs.replace(answer, attempt=loop.job.budget.set_aside(answer.attempt))
 
 
-def _said(answered: WholeAnswer) -> str | None:
+def _single_answer(answered: WholeAnswer) -> str | None:
     """Of several choices none is the answer."""
     choices = answers(answered.reply.body)
     return comparable(choices[0]) if len(choices) == 1 else None

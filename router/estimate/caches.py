@@ -122,7 +122,7 @@ class Caches:
             if reached[0] > REMEMBERED:
                 reached[:] = [count / 2 for count in reached]
         for target, usage in answers:
-            read, sent = usage.cache_read + usage.cache_read_explicit, usage.input_total
+            read, sent = usage.cache_read + usage.cache_read_explicit, usage.totals.input
             if kept := min(_kept(sent, *alive).get(target, 0), sent):
                 self._hits[target].add(min(int(1_000 * read / kept), 1_000))
             shared = int(sent * prefix.shared)

@@ -27,13 +27,14 @@ _plain: dict[tuple[int, Wire, bool, bool, bool], tuple[Price, CallPrice]] = {}
 def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> CallPrice:
     price, provider = target.served or target.model.price or WORST_CASE, target.provider
     wire, units = provider.wire, provider.quirks.units
-    key, known = (id(price), wire, request.caches, request.caches_long, request.media), None
+    media = bool(request.images or request.audio_seconds) or "audio" in request.body
+    key, known = (id(price), wire, request.caches, request.caches_long, media), None
     if plain := not (price.rules or units):
         known = _plain.get(key)
     if known is None:
         writes = Writes.ANY if request.caches_long else Writes.DEFAULT if keeps(wire, request.caches) else Writes.NONE
         tier, region = request.service_tier, target.region
-        scope = CallScope(service_tier=tier, region=region, writes=writes, media=request.media, units=units)
+        scope = CallScope(service_tier=tier, region=region, writes=writes, media=media, units=units)
         known = price, call_price(price, input_tokens, at_ms, scope)
         if plain:
             if len(_plain) >= MOST_PRICES:

@@ -510,13 +510,14 @@ class Drift:
             del self._templates[key]
         return Alarm(target, "pass_rate", before, after, outcome.given_ms)
 
-    def served(self, target: str, kind: str, name: str, at_ms: int) -> Alarm | None:
-        """`name` of what answered: its fingerprint, or the model that it says it is. Empty: it does not say."""
+    def served(self, target: str, kind: str, name: str, at_ms: int, answers: int = 1) -> Alarm | None:
+        """`name` of what gave so many answers: its fingerprint, or the model that it says it is. Empty: it does not
+        say."""
         if not name or target not in self.targets:
             return None
         key = target, kind
         known, same = self._names[key], self._same[key]
         last, new = next(reversed(known), ""), name not in known
         known.used(name)
-        self._same[key] = 0 if new else same + 1
+        self._same[key] = answers - 1 if new else same + answers
         return Alarm(target, kind, last, name, at_ms) if new and same >= SAME_NAME else None

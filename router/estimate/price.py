@@ -179,7 +179,7 @@ def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[CallT
     """What the price alone says, in nano-USD, whatever the provider states."""
     some = CallTerms(price, price.each)
     if price.rules:
-        some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
+        some = terms(price, usage.totals.input, usage.service_tier, usage.region_served or region, at_ms)
     return some, _rounded(_paid(some, usage), some.under * UNITS_PER_RATE)
 
 

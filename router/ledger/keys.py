@@ -1,9 +1,9 @@
 """Keys, limits that stand in place of the policy's, and the audit of every change."""
 
-import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -104,10 +104,6 @@ class Key(Struct, frozen=True, kw_only=True):
         return msgspec.convert({**structs.asdict(terms), "id": self.id, "allowance": allowance}, Caller)
 
 
-def digest(secret: bytes) -> bytes:
-    return hashlib.sha256(secret).digest()
-
-
 def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, str]:
     """Returns the key and its secret, which is not kept anywhere. Raises ValueError for a name in use."""
     terms.check()
@@ -118,7 +114,7 @@ def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, st
         note(connection, actor, "key created", terms.name, {"id": key.id, **given})
         if any(key.terms.name == terms.name and key.revoked_ms is None for key in every(connection)):
             raise ValueError(f"there is a key named '{terms.name}' already: revoke it first, or choose another name")
-        row = _columns(terms) | {"id": key.id, "hash": digest(secret.encode()).hex()}
+        row = _columns(terms) | {"id": key.id, "hash": sha256(secret.encode()).hexdigest()}
         row |= {"created_ms": key.created_ms, "expires_ms": key.expires_ms}
         insert(connection, "keys", tuple(row), [tuple(row.values())])
     return key, secret
@@ -151,7 +147,7 @@ def rotate(connection: Connection, name_or_id: str, grace_ms: int, actor: str) -
         key = in_force(connection, name_or_id)
         connection.execute(_SQL["previous"], (key.id, now))
         connection.execute(_ENDED, (now, key.id, grace_ms))
-        connection.execute(_ROTATE, (digest(secret.encode()).hex(), now + grace_ms, key.id))
+        connection.execute(_ROTATE, (sha256(secret.encode()).hexdigest(), now + grace_ms, key.id))
         return in_force(connection, key.id), secret
 
 

@@ -207,8 +207,8 @@ def settle(
     for number, attempt in enumerate(attempts, 1):
         journal.add(INSERT, attempt_row(request_id, number, attempt))
         if (usage := attempt.usage) is not None:
-            tokens_in += usage.input_total
-            tokens_out += usage.output_total
+            tokens_in += usage.totals.input
+            tokens_out += usage.totals.output
             if usage.output_reasoning is not None:
                 reasoning = (reasoning or 0) + usage.output_reasoning
     journal.change(

@@ -197,11 +197,11 @@ class Telemetry:
                     self.first_bytes.add((name,), attempt.first_ms / 1000)
                 if usage is not None:
                     tokens = counts["tokens"]
-                    tokens[name, "input"] += usage.input_total
-                    tokens[name, "output"] += usage.output_total
+                    tokens[name, "input"] += usage.totals.input
+                    tokens[name, "output"] += usage.totals.output
                     if usage.output_reasoning is not None:
                         tokens[name, "reasoning"] += usage.output_reasoning
-                    cached, written = usage.cached, usage.written
+                    cached, written = usage.totals[2:]
                     if cached or written:
                         tokens[name, "cache_read"] += cached
                         tokens[name, "cache_write"] += written

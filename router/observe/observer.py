@@ -92,7 +92,7 @@ def line(observed: ObservedRequest) -> bytes:
     tokens: dict[str, int | None] | None = None
     if usages:  # thinking is part of the output; null: not told apart
         thoughts = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
-        tokens = {"input": sum(u.input_total for u in usages), "output": sum(u.output_total for u in usages)}
+        tokens = {"input": sum(u.totals.input for u in usages), "output": sum(u.totals.output for u in usages)}
         tokens["thinking"] = sum(thoughts) if thoughts else None
     fields: dict[str, object] = {
         "time": _iso(observed.began_ns / 1e9),

@@ -68,11 +68,11 @@ def attempt_attributes(observed: ObservedRequest, attempt: Attempt) -> dict[str,
     }
     if (usage := attempt.usage) is not None:
         attributes |= {
-            "gen_ai.usage.input_tokens": usage.input_total,
-            "gen_ai.usage.output_tokens": usage.output_total,
+            "gen_ai.usage.input_tokens": usage.totals.input,
+            "gen_ai.usage.output_tokens": usage.totals.output,
             "gen_ai.usage.reasoning.output_tokens": usage.output_reasoning,
-            "gen_ai.usage.cache_read.input_tokens": usage.cached or None,
-            "gen_ai.usage.cache_creation.input_tokens": usage.written or None,
+            "gen_ai.usage.cache_read.input_tokens": usage.totals.cached or None,
+            "gen_ai.usage.cache_creation.input_tokens": usage.totals.written or None,
         }
     return {name: value for name, value in attributes.items() if value is not None}
 
@@ -123,8 +123,8 @@ class Measures:
             self._calls.record(attempt.total_ms / 1000, about)
             self._cost.add(attempt.cost.nano / NANO_PER_USD, about)
             if (usage := attempt.usage) is not None:
-                self._tokens.record(usage.input_total, {**about, "gen_ai.token.type": "input"})
-                self._tokens.record(usage.output_total, {**about, "gen_ai.token.type": "output"})
+                self._tokens.record(usage.totals.input, {**about, "gen_ai.token.type": "input"})
+                self._tokens.record(usage.totals.output, {**about, "gen_ai.token.type": "output"})
                 self._thinking.add(usage.output_reasoning or 0, about)
         about = {"gen_ai.operation.name": OPERATIONS[observed.endpoint]}
         if observed.decision is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from router.outcomes.judge import Kept, Trust
 from router.types.attempt import CLIENT, PASSED, Alarm, LoggedOutcome, Outcome
@@ -89,26 +89,22 @@ class LogTail:
         return new_rows
 
 
-class Learning:
+class Learning(Struct, eq=False):
     """`start()` once, `tick()` once a second. `watch` looks for drift; `tell` hears of what it finds, and of its place.
 
     Both `start` and `tick` raise what the ledger raises; then nothing was read, and the next tick tries again.
     """
 
-    def __init__(
-        self,
-        log: OutcomeLog,
-        rates: OutcomeLearner,
-        trust: Trust,
-        counts: Counts,
-        watch: Callable[[Outcome], Alarm | None],
-        tell: Callable[[Alarm, str], object],
-    ) -> None:
-        self._log, self._rates, self._trust, self._counts = log, rates, trust, counts
-        self._watch, self._tell = watch, tell
-        self._tail = LogTail()
-        self._ticks = self._unsaved = 0
-        self._caught_up = False
+    _log: OutcomeLog
+    _rates: OutcomeLearner
+    _trust: Trust
+    _counts: Counts
+    _watch: Callable[[Outcome], Alarm | None]
+    _tell: Callable[[Alarm, str], object]
+    _tail: LogTail = field(default_factory=LogTail)
+    _ticks: int = 0
+    _unsaved: int = 0
+    _caught_up: bool = False
 
     async def start(self) -> None:
         """What was saved, and the first of what came after it; the rest comes with the ticks."""

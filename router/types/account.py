@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Container, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 from msgspec import Struct, structs
@@ -108,7 +109,7 @@ class Account(Struct, frozen=True, kw_only=True):
         return Hold(self.id, self.window_start_ms, self.unit, amount, self.targets)
 
 
-class BudgetBound(Struct, frozen=True, kw_only=True):
+class BudgetBound(Struct, frozen=True, kw_only=True, dict=True):
     """Everything that limits what one request may spend. Empty: nothing does."""
 
     accounts: tuple[Account, ...] = ()
@@ -118,22 +119,25 @@ class BudgetBound(Struct, frozen=True, kw_only=True):
     thinking: int | None = None
     """Tokens that it may think, over all its choices: the least of header, class and budgets."""
 
-    spending: tuple[Account, ...] = ()
-    """Accounts that limit what it spends, the others being rates; this and the rest follow from the others."""
-    usd: bool = False
-    """Some of these, or of the caps, limit money …"""
-    thinks: bool = False
-    """… or thinking …"""
-    partial: bool = False
-    """… or are for some targets only."""
+    @cached_property
+    def spending(self) -> tuple[Account, ...]:
+        """Accounts that limit what it spends, the others being rates."""
+        return tuple([account for account in self.accounts if not account.size])
 
-    def __post_init__(self) -> None:
-        spending = tuple([account for account in self.accounts if not account.size])
-        hard = {limit.unit for limit in (*spending, *self.caps) if limit.hard}
-        structs.force_setattr(self, "spending", spending)
-        structs.force_setattr(self, "usd", Unit.USD in hard)
-        structs.force_setattr(self, "thinks", Unit.THINKING in hard)
-        structs.force_setattr(self, "partial", any([account.targets for account in spending]))
+    @cached_property
+    def usd(self) -> bool:
+        """Some of these, or of the caps, limit money …"""
+        return any([row.hard and row.unit is Unit.USD for row in (*self.spending, *self.caps)])
+
+    @cached_property
+    def thinks(self) -> bool:
+        """… or thinking …"""
+        return any([row.hard and row.unit is Unit.THINKING for row in (*self.spending, *self.caps)])
+
+    @cached_property
+    def partial(self) -> bool:
+        """… or are for some targets only."""
+        return any([account.targets for account in self.spending])
 
 
 UNBOUND = BudgetBound()

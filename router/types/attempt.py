@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from io import StringIO
 from typing import NamedTuple, Protocol
 
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct
 
 from router.types.price import Cost, usd_json
 from router.types.request import UNKNOWN, Endpoint, Languages, Request, TokensRead
@@ -30,7 +31,16 @@ THOUGHT_BESIDE = "more reasoning than output"
 """Violations that make the larger reading doubtful: it is believed up to what was sent, and what was allowed."""
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class UsageTotals(NamedTuple):
+    """Sums of the buckets: input and output, and input tokens read from a cache and written to one."""
+
+    input: int
+    output: int
+    cached: int
+    written: int
+
+
+class Usage(Struct, frozen=True, kw_only=True, dict=True):
     """Tokens of one attempt in disjoint buckets; their sum is what the provider bills.
 
     `output_reasoning` is None when the provider does not split its output: then all output is in `output_visible`.
@@ -65,22 +75,13 @@ class Usage(Struct, frozen=True, kw_only=True):
     violations: tuple[str, ...] = ()
     """Invariants that the provider's report broke; the buckets then hold the larger reading."""
 
-    cached: int = 0
-    """Input tokens read from a cache; this and the rest are sums of the others, whatever is given for them."""
-    written: int = 0
-    """Input tokens written to a cache."""
-    input_total: int = 0
-    output_total: int = 0
-
-    def __post_init__(self) -> None:
+    @cached_property
+    def totals(self) -> UsageTotals:
         cached = self.cache_read + self.cache_read_explicit + self.cache_read_audio
         written = self.cache_write + self.cache_write_1h + self.cache_write_12h
         media, shown = self.input_audio + self.input_image + self.input_video, self.output_audio + self.output_image
         output = self.output_visible + (self.output_reasoning or 0) + shown + self.output_video
-        structs.force_setattr(self, "cached", cached)
-        structs.force_setattr(self, "written", written)
-        structs.force_setattr(self, "input_total", self.input_uncached + cached + written + media)
-        structs.force_setattr(self, "output_total", output)
+        return UsageTotals(self.input_uncached + cached + written + media, output, cached, written)
 
 
 # Usage as the endpoint's clients read it, with the cost in USD. Unknown reasoning is null, never 0.
@@ -88,19 +89,18 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 def usage_json(endpoint: Endpoint, usage: Usage, cost: int) -> bytes:
     """`cost` in nano-USD: what the whole request cost, failed attempts included."""
-    tokens_in, tokens_out = usage.input_total, usage.output_total
+    tokens_in, tokens_out, cached, written = usage.totals
     reasoning = b"null" if usage.output_reasoning is None else b"%d" % usage.output_reasoning
     if endpoint is Endpoint.MESSAGES:
-        uncached = tokens_in - usage.cached - usage.written
-        return _MESSAGES % (uncached, usage.written, usage.cached, tokens_out, usd_json(cost))
+        return _MESSAGES % (tokens_in - cached - written, written, cached, tokens_out, usd_json(cost))
     if endpoint is Endpoint.EMBEDDINGS:
         return b'{"prompt_tokens":%d,"total_tokens":%d,"cost":%b}' % (tokens_in, tokens_in, usd_json(cost))
     return _FORMS[endpoint is Endpoint.RESPONSES] % (
         tokens_in,
         tokens_out,
         tokens_in + tokens_out,
-        usage.cached,
-        usage.written,
+        cached,
+        written,
         usage.input_audio,
         reasoning,
         usage.output_audio,

@@ -11,7 +11,7 @@ from math import exp
 from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from msgspec import Meta, Raw, Struct, structs
+from msgspec import Meta, Raw, Struct
 from numpy.typing import NDArray
 
 from router.types.clock import now_ms
@@ -145,7 +145,7 @@ WIDE_SHARE = 8
 MEDIA = "+media"
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, dict=True):
     """One request. `body` keeps every top-level field as the bytes the client sent; nothing unknown is lost."""
 
     id: str
@@ -200,29 +200,26 @@ class Request(Struct, frozen=True, kw_only=True):
         """All passages, a line each."""
         return "\n".join(passage.text for passage in self.passages)
 
-    choices: int = 1
-    """Answers that are generated and charged; this and the rest follow from the others, whatever is given for them."""
-    rough_tokens: int = 1
-    """Of its text, for any target."""
-    script: str = ""
-    """What kind of input it is, as far as counting its tokens goes."""
-    media: bool = False
-    """It sends pictures or sound, or asks for a spoken answer."""
+    @cached_property
+    def choices(self) -> int:
+        """Answers that are generated and charged."""
+        return max(self.n, self.best_of) * self.prompts
 
-    def __post_init__(self) -> None:
-        dense, shown = self.dense_bytes, bool(self.images or self.audio_seconds)
-        script = "tools" if Capability.TOOLS in self.needs else "text"
-        if shown or self.file_bytes != 0:
-            script += MEDIA
-        elif self.wide_bytes * WIDE_SHARE > self.prompt_bytes:
-            script += "+wide"
-        elif dense == self.prompt_bytes:
-            script += "+solid"
-        tokens = 1 + ((self.prompt_bytes - dense) * TYPICAL[0] + dense * TYPICAL[1]) // 100
-        structs.force_setattr(self, "choices", max(self.n, self.best_of) * self.prompts)
-        structs.force_setattr(self, "rough_tokens", tokens)
-        structs.force_setattr(self, "script", script)
-        structs.force_setattr(self, "media", shown or "audio" in self.body)
+    @cached_property
+    def rough_tokens(self) -> int:
+        """Of its text, for any target."""
+        words, dense = self.prompt_bytes - self.dense_bytes, self.dense_bytes
+        return 1 + (words * TYPICAL[0] + dense * TYPICAL[1]) // 100
+
+    @cached_property
+    def script(self) -> str:
+        """What kind of input it is, as far as counting its tokens goes."""
+        kind = "tools" if Capability.TOOLS in self.needs else "text"
+        if self.images or self.audio_seconds or self.file_bytes != 0:
+            return kind + MEDIA
+        if self.wide_bytes * WIDE_SHARE > self.prompt_bytes:
+            return f"{kind}+wide"
+        return f"{kind}+solid" if self.dense_bytes == self.prompt_bytes else kind
 
 
 class Allowance(Struct, frozen=True):

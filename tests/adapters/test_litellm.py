@@ -113,7 +113,7 @@ def deltas(events: bytes, field: str) -> str:
 def counts(usage: Usage | None) -> tuple[int, int, int, int]:
     """Input uncached, cache read, cache written, all output."""
     assert usage is not None
-    return usage.input_uncached, usage.cache_read, usage.cache_write + usage.cache_write_1h, usage.output_total
+    return usage.input_uncached, usage.cache_read, usage.cache_write + usage.cache_write_1h, usage.totals.output
 
 
 def expected(model: str) -> tuple[int, int, int, int]:

@@ -29,7 +29,7 @@ def test_buckets(row: dict[str, Any]) -> None:
     counted, report = usage(**row["report"]), row["report"]
     assert counted == msgspec.convert(row["buckets"], Usage)
     if "total_tokens" in report and not counted.violations:
-        assert counted.input_total + counted.output_total == report["total_tokens"]
+        assert counted.totals.input + counted.totals.output == report["total_tokens"]
 
 
 NONE = [b"null", b"{}", b"[]", b"7", b'{"prompt_tokens":"many"}', b"{", b'{"total_tokens":1e999}']
@@ -63,9 +63,9 @@ def test_no_bucket_is_negative_and_nothing_stated_is_lost(**given: int | None) -
         return
     made = canonical(counts)
     assert min(value for value in msgspec.structs.astuple(made) if isinstance(value, int)) >= 0
-    assert made.input_total >= (prompt or 0)
-    assert made.output_total >= max(completion or 0, reasoning or 0)
-    assert made.input_total + made.output_total >= (total or 0)
+    assert made.totals.input >= (prompt or 0)
+    assert made.totals.output >= max(completion or 0, reasoning or 0)
+    assert made.totals.input + made.totals.output >= (total or 0)
     assert (made.output_reasoning is None) == (reasoning is None)
 
 
@@ -88,8 +88,8 @@ def test_in_a_stream_the_largest_of_each_counter_counts_and_the_tier_beside_it()
 @given(st.fixed_dictionaries({name: COUNTS for name in ("input_tokens", "output_tokens", "cache_read_input_tokens")}))
 def test_anthropic_s_buckets_are_its_counters(report: dict[str, int | None]) -> None:
     counted = anthropic_usage(msgspec.convert(report, AnthropicTokens))
-    assert counted.input_total == (report["input_tokens"] or 0) + (report["cache_read_input_tokens"] or 0)
-    assert counted.output_total == (report["output_tokens"] or 0)
+    assert counted.totals.input == (report["input_tokens"] or 0) + (report["cache_read_input_tokens"] or 0)
+    assert counted.totals.output == (report["output_tokens"] or 0)
 
 
 @given(prompt=COUNTS, cached=COUNTS, tools=COUNTS, candidates=COUNTS, thoughts=COUNTS, total=COUNTS, image=COUNTS)
@@ -100,9 +100,9 @@ def test_gemini_s_buckets_lose_nothing(**given: int | None) -> None:
     report |= {"prompt_tokens_details": [images, ModalityCount("AUDIO", 7)], "candidates_tokens_details": [images]}
     counted = gemini_usage(GeminiTokens(**report))
     assert min(value for value in msgspec.structs.astuple(counted) if isinstance(value, int)) >= 0
-    assert counted.input_total >= (given["prompt"] or 0) + (given["tools"] or 0)
-    assert counted.output_total >= (given["candidates"] or 0) + (given["thoughts"] or 0)
-    assert counted.input_total + counted.output_total >= (given["total"] or 0)
+    assert counted.totals.input >= (given["prompt"] or 0) + (given["tools"] or 0)
+    assert counted.totals.output >= (given["candidates"] or 0) + (given["thoughts"] or 0)
+    assert counted.totals.input + counted.totals.output >= (given["total"] or 0)
 
 
 def test_anthropic_states_tools_tier_and_place() -> None:

@@ -86,14 +86,14 @@ def test_a_stream_that_thinks(every: int) -> None:
     assert {chunk["model"] for chunk in chunks} == {"auto"}
     assert (decoder.finished, decoder.finish_reason, decoder.has_answer) == (True, "length", True)
     usage = decoder.usage
-    assert (usage.input_total, usage.output_visible, usage.output_reasoning) == (46, 9, 5)
+    assert (usage.totals.input, usage.output_visible, usage.output_reasoning) == (46, 9, 5)
     assert usage.reasoning_source is CountSource.REPORTED
 
 
 def test_counts_in_every_event_are_the_last_ones() -> None:
     """As with --enable-force-include-usage; no event shows them."""
     chunks, decoder = stream("vllm-counts.sse")
-    assert (decoder.usage.input_total, decoder.usage.output_visible, decoder.usage.output_reasoning) == (38, 4, 0)
+    assert (decoder.usage.totals.input, decoder.usage.output_visible, decoder.usage.output_reasoning) == (38, 4, 0)
     assert not any("usage" in chunk for chunk in chunks)
 
 
@@ -140,7 +140,7 @@ def test_thoughts_that_the_engine_does_not_count_are_estimated(
     made = asked(UNPARSED, thinking)
     for usage in (ADAPTER.decode(made, answer(turn, usage=USAGE)).usage, token_by_token(made, turn).usage):
         assert usage is not None
-        assert (usage.output_reasoning, usage.output_total) == (reasoning, 10)
+        assert (usage.output_reasoning, usage.totals.output) == (reasoning, 10)
         assert usage.reasoning_source is CountSource.ESTIMATED
     elsewhere = ADAPTER.decode(call(), answer(turn, usage=USAGE)).usage
     assert elsewhere is not None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +25,6 @@ from router.choose import index
 from router.config.policy import Config, Route, Sensitivity
 from router.decide.strategies import Ordered
 from router.ledger.journal import SqliteJournal
-from router.ledger.keys import digest
 from router.ledger.ledger import SqliteLedger
 from router.types.account import LEASE_MS, Account, Amount, Child, Reservation
 from router.types.request import Caller
@@ -80,7 +80,7 @@ class Served:
         )
         rules = index(policy, Secret("test"))
         ring = Keyring(SqliteLedger(journal.path), loopback=False)
-        ring.callers = {digest(caller.name.encode()): caller for caller in callers}
+        ring.callers = {sha256(caller.name.encode()).digest(): caller for caller in callers}
         ring.open_to_all, ring.read = not callers, lambda: ({}, {})  # type: ignore[method-assign]
         calls = [admin.Admin(lambda: rules, self.store, lambda: rules.accounts.budgets, lambda: self.now).routes]
         self.client = TestClient(rest(ring, public=[], calls=calls, reports=[], admin=[]), base_url="http://localhost")

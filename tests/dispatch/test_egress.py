@@ -102,7 +102,7 @@ def test_bytes_go_where_their_classes_and_their_caller_allow_it(
         assert not any(word.decode() in message for word in WORDS.values())
     else:
         answer = carried(task)
-        assert (answer.step.target.id, set(answer.attempt.classes)) == (outcome[0], {"open", *outcome[1]})
+        assert (answer.record.step.target.id, set(answer.attempt.classes)) == (outcome[0], {"open", *outcome[1]})
         assert server.asked == ["m"]
 
 

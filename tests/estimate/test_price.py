@@ -100,7 +100,7 @@ def calls(draw: st.DrawFn) -> Call:
     within, held = draw(st.integers(0, 2 * 86_400_000)), draw(MOMENTS)
     began = held + draw(st.integers(0, within))
     scope = CallScope(within_ms=within, service_tier=asked, region=place, units=units)
-    bounds = usage.input_total + draw(st.integers(0, 300_000)), usage.output_total + draw(st.integers(0, 9))
+    bounds = usage.totals.input + draw(st.integers(0, 300_000)), usage.totals.output + draw(st.integers(0, 9))
     return usage, *bounds, scope, held, began
 
 
