@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Set
+from collections.abc import Coroutine, Iterable, Set
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from msgspec import Struct, field, structs
 
@@ -263,9 +264,12 @@ class Settlement(Struct, eq=False):
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")
 
-    def settle(self, attempt: Attempt, error: str | None) -> bytes:
-        """A stream is over. Returns the JSON of what it used."""
+    def settle(self, attempt: Attempt, error: str | None, rest: Coroutine[Any, Any, Attempt] | None = None) -> bytes:
+        """A stream is over. `rest`: reads what its provider still writes, and bills. Returns the JSON of what it used.
+        """
         self.budget.attempts.append(attempt)
+        if rest is not None:
+            self.budget.read_on(rest)
         cost = self.close(CLIENT_CLOSED if error == CLIENT_GONE else 200, error)
         return usage_json(self._request.endpoint, attempt.usage or Usage(), cost)
 

@@ -14,6 +14,7 @@ from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.hold import (
+    AGAIN,
     ALONE,
     CLIENT_GONE,
     OUTRUN,
@@ -239,7 +240,7 @@ class AttemptLoop(Struct):
         rules = record.restorer is not None, job.request.limits.region, record.lease.url if record.lease else ""
         timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
         if job.budget.presence.reads_on:
-            timeouts = structs.replace(timeouts, read_on=READ_ON_S * 1000)
+            timeouts = structs.replace(timeouts, read_on=min(READ_ON_S * 1000, AGAIN * target.timeouts.first))
         return OutboundRequest(job.gate.guard, target, sent, classes, *rules), timeouts
 
     def _timeouts(self, record: AttemptRecord, deadline: float) -> Timeouts:

@@ -36,8 +36,6 @@ LARGEST_HEAD = 65_536
 FRAMING_PER_BYTE = 16
 """Such bytes that each byte of the body may bring along: a chunk of one byte needs five."""
 
-AGAIN = 10
-"""A late answer that is read on may take so many times as long again as it was waited for."""
 _LATE = Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer.")
 _CLOSED = Failure(ErrorKind.CUT, "The upstream closed the connection before its answer was complete.")
 _NOT_HTTP = Failure(ErrorKind.BAD_RESPONSE, "The upstream's answer is not HTTP.")
@@ -65,8 +63,7 @@ class Exchange:
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._loop = connection.pool.loop
         now = self._loop.time()
-        self._first, self._between = timeouts.first / 1000, timeouts.between / 1000
-        self._read_on = timeouts.read_on / 1000
+        self._between, self._read_on = timeouts.between / 1000, timeouts.read_on / 1000
         self._last = now + timeouts.total / 1000
         self._deadline = min(now + timeouts.first / 1000, self._last)
         self._progress = self._paused = self._held_up = self._waited = False
@@ -84,6 +81,8 @@ class Exchange:
         self._complete = False
         self.arrived_ms: float | None = None
         self._failure: Failure | None = None
+        self._late: UpstreamFailure | None = None
+        """Raised once, when more is asked for."""
         self._waiter: asyncio.Future[None] | None = None
         connection.exchange = self
         connection.transport.write(request)
@@ -138,13 +137,13 @@ class Exchange:
         return now > self._deadline
 
     def late(self, now: float) -> None:
-        """It is overdue: it fails, but where it is read on it may still come, once, in `AGAIN` times as long."""
+        """It is overdue: it fails, but where it is read on it may still come, once."""
         read_on, self._read_on = self._read_on, 0.0
-        if not read_on or self._waiter is None or self._waiter.done():
+        if not read_on:
             return self.fail(_LATE)
-        waited = self._between if self.headers_done else self._first
-        self._deadline = self._last = now + min(read_on, AGAIN * waited)
-        return self._waiter.set_exception(UpstreamFailure(_LATE, late=self))
+        self._deadline, self._last, self._between = now + read_on, now + read_on, read_on
+        self._late = UpstreamFailure(_LATE, late=self)
+        return self.wake()
 
     def close(self, *, complete: bool = False) -> None:
         """Gives the response up, if it is not complete yet; its connection can't be used again. `complete`: its body
@@ -266,8 +265,11 @@ class Exchange:
 
     def more(self) -> asyncio.Future[None]:
         """Done when more of the response is here, or it has failed."""
+        late, self._late = self._late, None
         if self._failure is not None:
             raise UpstreamFailure(self._failure)
+        if late is not None:
+            raise late
         self._waiter = self._loop.create_future()
         return self._waiter
 

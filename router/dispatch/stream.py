@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -132,16 +133,17 @@ async def keep_paid(record: AttemptRecord, decoder: StreamDecoder, meter: Meter)
 async def forward(
     opened: OpenStream,
     health: Health,
-    settle: Callable[[Attempt, str | None], bytes],
+    settle: Callable[[Attempt, str | None, Coroutine[Any, Any, Attempt] | None], bytes],
     durable: Callable[[], Awaitable[None]],
     translation: Translation | None = None,
 ) -> AsyncGenerator[bytes]:
     """Yields client-ready events: never a clean end that neither the upstream nor its budget made.
 
-    `settle` is called exactly once, whatever happens, with what broke the stream; it returns the usage JSON for the
-    closing events. `durable` is done when the settlement can't be lost any more.
+    `settle` is called exactly once, whatever happens, with what broke the stream and, where it is late and billed to
+    its end, with what reads the rest; it returns the usage JSON for the closing events. `durable` is done when the
+    settlement can't be lost any more.
     """
-    decoder, record, failure, error = opened.decoder, opened.record, CUT, CLIENT_GONE
+    decoder, record, failure, error, rest = opened.decoder, opened.record, CUT, CLIENT_GONE, None
     try:
         async for events in opened.events():
             if events:
@@ -151,15 +153,18 @@ async def forward(
         failure, error = without_key(upstream.failure, opened.record.step.target), upstream.failure.kind
         if decoder.finished and failure.kind is ErrorKind.TIMEOUT:
             error = ""  # all has come but the end of the connection
+        elif upstream.late is not None:
+            rest = record.rest(decoder, upstream.late)
     except Exception as fault:
         failure = unreadable(fault)
         error = failure.kind
     finally:
-        opened.response.close(complete=decoder.complete)
-        usage = settle(opened.ended(error), error or None)
+        if rest is None:
+            opened.response.close(complete=decoder.complete)
+        usage = settle(opened.ended(error), error or None, rest)
     await durable()
-    if rest := opened.rest():
-        yield rest if translation is None else translation.feed(rest)
+    if last := opened.rest():
+        yield last if translation is None else translation.feed(last)
     if error not in ("", record.stopped):
         trips = TABLE[failure.kind].trips and (record.lease is None or record.lease.broke())
         health.failed(opened.record.step.target.id, trips=trips, reason=failure.kind)

@@ -131,13 +131,14 @@ def sizes(request: Request, asks: Iterable[SizeAsk]) -> list[Size]:
         short = min(most, known.long)
         least, answer = min(short, rung.p90 + LEAST_ANSWER), min(short, known.lowest + LEAST_ANSWER)
         uncut = max(words * known.room + min(thoughts * known.room, known.number), known.safe, LEAST_CAP + rung.p90)
-        # Where more than a cap allows may be on its way at once, as of an answer that comes whole, a cap is tighter.
-        blind = known.ahead is None or known.ahead >= uncut
+        # Where more than a cap allows may be on its way at once, as of an answer that comes whole, or all of it is billed
+        # wherever it is cut, a cap is tighter.
+        blind = known.ahead is None or known.ahead >= uncut or target.reads_on(stream=True)
         start = known.begin + thoughts * known.start[1] + (known.ahead or 0)
         held = uncut if blind else min(uncut, start + words * known.start[0])
         tight = min(most, max(int(held * margin), least if blind else LEAST_ANSWER))
         tight_thinking = min(tight if blind else int(start * margin), whole_thinking)
-        worst, shown = known.worst, contract.streamed or not thinks
+        worst, shown = known.worst, (contract.streamed or not thinks) and not embeds
         first = max(answer, worst), min(known.lowest, answer) if known.bounded else answer
         holds = first, (max(tight, worst), tight_thinking), (max(most, worst), whole_thinking)
         rows.append(Size(most, least, tight, tight_thinking, whole_thinking, shown, blind, holds))
