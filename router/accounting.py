@@ -265,8 +265,7 @@ class Settlement(Struct, eq=False):
             accounting.telemetry.count("overruns")
 
     def settle(self, attempt: Attempt, error: str | None, rest: Coroutine[Any, Any, Attempt] | None = None) -> bytes:
-        """A stream is over. `rest`: reads what its provider still writes, and bills. Returns the JSON of what it used.
-        """
+        """A stream is over. `rest`: reads what its provider still writes and bills. Returns the JSON of its usage."""
         self.budget.attempts.append(attempt)
         if rest is not None:
             self.budget.read_on(rest)

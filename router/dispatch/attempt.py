@@ -62,7 +62,7 @@ images and sounds."""
 REPEATS, ECHOES = 4, 3
 """How often a Responses stream says its text again, once it is whole, and the request."""
 FASTEST_MS = 0.4
-"""In which a target may write a token, before anything is known of its pace: the quickest hosts write 2,500 in a second."""
+"""In which a target may write a token, before anything is known of its pace: the quickest write 2,500 in a second."""
 UNCOUNTED = "more output than counted"
 MOST_UNITS = 100
 """Searches, pages and the like that one answer may report: the longest research of a hosted tool makes dozens."""
@@ -90,6 +90,7 @@ class AttemptRecord:
         step: Candidate,
         fit: FittedRequest,
         call: Call,
+        adapter: Adapter,
         budget: BudgetHold,
         now_ms: int,
         clock: Callable[[], float],
@@ -99,15 +100,14 @@ class AttemptRecord:
         options: AttemptOptions = ALONE,
     ) -> None:
         self.step, self.fit, self.call, self._learned, self._health = step, fit, call, budget.learned, health
-        self.options, self.restorer, self.lease = options, restorer, lease
+        self.adapter, self.options, self.restorer, self.lease = adapter, options, restorer, lease
         """`restorer`: of an answer to a request with placeholders; `lease`: where its target has an engine."""
-        self.thinking = "none"
+        self.thinking, self.sent = "none", False
         self.dropped: tuple[str, ...] = ()
         self.meter: Meter | None = None
         """Where a budget binds its stream."""
         self.status: int | None = None
         self._response: UpstreamResponse | None = None
-        self.sent = False
         self.decoder: StreamDecoder | None = None
         """Of a stream: what has come so far."""
         self.classes: frozenset[str] = frozenset()
@@ -323,27 +323,18 @@ class AttemptRecord:
         prior_ms = FASTEST_MS if self._hides or unread else PRIOR_MS_PER_TOKEN
         return self._done(failure.kind, self._unfinished(prior_ms) if silent else None)
 
-    async def late(self, adapter: Adapter, response: UpstreamResponse) -> Attempt:
-        """Of an answer that is read to its end after its timeout."""
-        if self.decoder is not None:
-            return await self.rest(self.decoder, response)
+    async def late(self, response: UpstreamResponse) -> Attempt:
+        """Of an answer that is read to its end after its timeout. What it may still cost is held, as far as there is
+        room."""
+        await self._budget.extend(self.step.estimate.whole.beyond(self._budget.reservation.granted))
         with closing(response):
             body = await response.read()
         self.opened(response)
         if not 200 <= response.status < 300:
-            return self.failed(adapter.failure(response.status, response.headers, body))
+            return self.failed(self.adapter.failure(response.status, response.headers, body))
         if not self.call.stream:
-            return structs.replace(self.answered(adapter.decode(self.call, body)), outcome=ErrorKind.TIMEOUT)
-        self.decoder = adapter.stream(self.call)
-        self.fed(body, self.decoder.feed(body), 0)
-        return self.streamed(self.decoder, ErrorKind.TIMEOUT)
-
-    async def rest(self, decoder: StreamDecoder, response: UpstreamResponse) -> Attempt:
-        """Of a stream that had begun, read to its end after its timeout. All that it may still cost is held, as far as
-        there is room."""
-        await self._budget.extend(self.step.estimate.whole.beyond(self._budget.reservation.granted))
-        with closing(response):
-            body = await response.read()
+            return structs.replace(self.answered(self.adapter.decode(self.call, body)), outcome=ErrorKind.TIMEOUT)
+        self.decoder = decoder = self.decoder or self.adapter.stream(self.call)
         before = decoder.output_chars
         self.fed(body, decoder.feed(body), before)
         return self.streamed(decoder, ErrorKind.TIMEOUT)

@@ -186,7 +186,8 @@ class AttemptLoop(Struct):
         call = job.call(step, fit, shown)
         lease = ReplicaLease(self.to.replicas, target, shown.request, tried) if target.engine else None
         restorer = Restorer(redacted.values) if redacted else None
-        record = AttemptRecord(step, fit, call, budget, now_ms(), clock_ms, health, lease, restorer, options)
+        adapter = self.to.adapters[target.provider.wire]
+        record = AttemptRecord(step, fit, call, adapter, budget, now_ms(), clock_ms, health, lease, restorer, options)
         if fit.metered:
             record.meter = Meter(budget, step, job.request, fit)
         if not health.admit(target.id, last=step is job.plan.steps[-1]):
@@ -202,7 +203,7 @@ class AttemptLoop(Struct):
         except UpstreamFailure as error:
             failure = self._failed(record, error.failure)
             if error.late is not None:
-                budget.read_on(record.late(self.to.adapters[target.provider.wire], error.late))
+                budget.read_on(record.late(error.late))
             raise UpstreamFailure(failure) from None
         except BaseException as fault:
             if isinstance(fault, asyncio.CancelledError):
@@ -235,7 +236,7 @@ class AttemptLoop(Struct):
     def _outbound(self, record: AttemptRecord, classes: frozenset[str]) -> tuple[OutboundRequest, Timeouts]:
         """`classes`: of what its target sees."""
         job, target = self.job, record.step.target
-        sent = self.to.adapters[target.provider.wire].encode(record.call)
+        sent = record.adapter.encode(record.call)
         record.thinking, record.dropped = sent.thinking, sent.dropped
         rules = record.restorer is not None, job.request.limits.region, record.lease.url if record.lease else ""
         timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
@@ -261,7 +262,7 @@ class AttemptLoop(Struct):
         return structs.replace(at, **within)
 
     async def _receive(self, record: AttemptRecord, response: UpstreamResponse) -> WholeAnswer | OpenStream:
-        job, call, adapter = self.job, record.call, self.to.adapters[record.step.target.provider.wire]
+        job, call, adapter = self.job, record.call, record.adapter
         record.opened(response)
         try:
             if not 200 <= response.status < 300:

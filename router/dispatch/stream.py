@@ -154,7 +154,7 @@ async def forward(
         if decoder.finished and failure.kind is ErrorKind.TIMEOUT:
             error = ""  # all has come but the end of the connection
         elif upstream.late is not None:
-            rest = record.rest(decoder, upstream.late)
+            rest = record.late(upstream.late)
     except Exception as fault:
         failure = unreadable(fault)
         error = failure.kind

@@ -131,8 +131,8 @@ def sizes(request: Request, asks: Iterable[SizeAsk]) -> list[Size]:
         short = min(most, known.long)
         least, answer = min(short, rung.p90 + LEAST_ANSWER), min(short, known.lowest + LEAST_ANSWER)
         uncut = max(words * known.room + min(thoughts * known.room, known.number), known.safe, LEAST_CAP + rung.p90)
-        # Where more than a cap allows may be on its way at once, as of an answer that comes whole, or all of it is billed
-        # wherever it is cut, a cap is tighter.
+        # A cap is tighter where more than it allows may be on its way at once, as of an answer that comes whole, and of
+        # one that is billed to its end wherever it is cut.
         blind = known.ahead is None or known.ahead >= uncut or target.reads_on(stream=True)
         start = known.begin + thoughts * known.start[1] + (known.ahead or 0)
         held = uncut if blind else min(uncut, start + words * known.start[0])

@@ -192,16 +192,12 @@ class ProfileInterval:
         known = len(self._hours)
         if known < DAYS_HOURS:
             return 0
-        slot = _hour_of_week(self._zone, hour)
+        local = datetime.fromtimestamp(hour * HOUR_MS / 1000, self._zone)
+        slot = local.weekday() * _DAY_HOURS + local.hour
         return slot if known >= WEEKS_HOURS else slot % _DAY_HOURS
 
 
 @lru_cache(maxsize=65_536)
-def _hour_of_week(zone: tzinfo, hour: int) -> int:
-    local = datetime.fromtimestamp(hour * HOUR_MS / 1000, zone)
-    return local.weekday() * _DAY_HOURS + local.hour
-
-
 def _student(freedom: int) -> float:
     """Student's t for `SURE`, by Abramowitz & Stegun 26.7.5: 4 % too small for one degree of freedom."""
     z, n = _Z, freedom

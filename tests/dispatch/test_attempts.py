@@ -76,7 +76,7 @@ def pace(first_ms: int, total_ms: int, wait_ms: int, *, stream: bool) -> Pace:
     fit = task.budget.fit(step)
     assert fit is not None
     call = task.call(step, fit, Redacted(asked, frozenset(), {}))
-    record = AttemptRecord(step, fit, call, task.budget, 0, lambda: now, Health(lambda: 0.0), None)
+    record = AttemptRecord(step, fit, call, adapter, task.budget, 0, lambda: now, Health(lambda: 0.0), None)
     record.leaves(frozenset())
     now = first_ms
     record.arrived()

@@ -134,4 +134,4 @@ def dispatcher(
 
 def streamed(answer: OpenStream, health: Health) -> AsyncGenerator[bytes]:
     """Its events as its client gets them; nothing is kept."""
-    return forward(answer, health, lambda attempt, error: b"null", lambda: asyncio.sleep(0))
+    return forward(answer, health, lambda attempt, error, rest: b"null", lambda: asyncio.sleep(0))

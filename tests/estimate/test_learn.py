@@ -371,7 +371,7 @@ def test_a_cold_prompt_is_written_and_a_warm_one_read() -> None:
 def test_a_conversation_leaves_a_warm_target_once_that_pays_over_the_turns_that_are_likely_to_follow() -> None:
     """So it does in the template of requests that begin alike; one request alone pays for nothing but itself, unless
     its template's conversations usually go on, and to a target that usual requests would not be sent to nothing."""
-    dear = structs.replace(KEPT, input=3 * KEPT.input, cache_read=3 * KEPT.input // 10, cache_write=15 * KEPT.input // 4)
+    dear = structs.replace(KEPT, input=3 * KEPT.input, cache_read=KEPT.input // 3, cache_write=4 * KEPT.input)
     places = target("t", context=200_000, price=dear), structs.replace(LONG, id="cheap")
     forecaster, asked = Forecaster(places, TargetStats(), PassRateModel(places)), request(prompt_bytes=80_000)
     template, other = structs.replace(TURN, shared=0.97), CachePrefix(8, "0a", 0.97)

@@ -119,8 +119,8 @@ def surrounded(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Ancho
 
 
 def within_agents(anchors: Sequence[Anchor], share: float) -> list[tuple[int, Anchor]]:
-    """Some plain ones, by their place, once more as what a user says next to an agent: behind its long instructions, with
-    its tools, after a call that it made for something else and its report of that."""
+    """Some plain ones, by their place, once more as what a user says next to an agent: behind its long instructions,
+    with its tools, after a call that it made for something else and its report of that."""
     pool, chance = _pool("train"), Random(0)
     calls = [anchor.body for anchor in anchors if anchor.shape == "tool_result"]
     copies = list[tuple[int, Anchor]]()
@@ -130,7 +130,10 @@ def within_agents(anchors: Sequence[Anchor], share: float) -> list[tuple[int, An
         called = chance.choice(calls)
         turns = [message for message in called["messages"] if message["role"] != "system"]
         report = {"role": "assistant", "content": chance.choice(pool["reports"])}
-        system = {"role": "system", "content": _system(chance.choice(("coding", "support", "travel", "bank")), pool, chance)}
+        system = {
+            "role": "system",
+            "content": _system(chance.choice(("coding", "support", "travel", "bank")), pool, chance),
+        }
         body = {"messages": [system, *turns, report, *anchor.body["messages"]], "tools": called["tools"]}
         copies.append((at, anchor._replace(body=anchor.body | body)))
     return copies
