@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Set
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
 from msgspec import Struct, field, structs
 
@@ -17,7 +16,7 @@ from router.budget.loops import LoopRequest
 from router.decide.explain import encode, explain
 from router.decide.health import SUSPENSION_S
 from router.decide.profile import SessionStates
-from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoom, thought, waited_ms
+from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, BudgetHold, BudgetRoom, LateAnswer, thought, waited_ms
 from router.dispatch.refusals import ledger_down, store_down
 from router.errors import ClientError
 from router.estimate.learn import TargetStats
@@ -264,11 +263,11 @@ class Settlement(Struct, eq=False):
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")
 
-    def settle(self, attempt: Attempt, error: str | None, rest: Coroutine[Any, Any, Attempt] | None = None) -> bytes:
+    def settle(self, attempt: Attempt, error: str | None, rest: LateAnswer | None = None) -> bytes:
         """A stream is over. `rest`: reads what its provider still writes and bills. Returns the JSON of its usage."""
         self.budget.attempts.append(attempt)
         if rest is not None:
-            self.budget.read_on(rest)
+            self.budget.read_on(rest())
         cost = self.close(CLIENT_CLOSED if error == CLIENT_GONE else 200, error)
         return usage_json(self._request.endpoint, attempt.usage or Usage(), cost)
 

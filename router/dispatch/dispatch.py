@@ -14,7 +14,6 @@ from router.decide.replicas import Replicas
 from router.dispatch.attempt import AttemptRecord
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.hold import (
-    AGAIN,
     ALONE,
     CLIENT_GONE,
     OUTRUN,
@@ -24,6 +23,7 @@ from router.dispatch.hold import (
     BudgetHold,
     ReplicaLease,
 )
+from router.dispatch.http import AGAIN
 from router.dispatch.meter import AnswerCollector, Meter, answer_text
 from router.dispatch.stream import CUT, OpenStream, WholeAnswer, keep_paid, metered, unreadable, without_key
 from router.errors import TABLE, LowpassError, UpstreamFailure

@@ -42,9 +42,12 @@ CLIENT_GONE = "client_gone"
 """Outcome of an attempt whose client left."""
 OUTRUN = "outrun"
 """Outcome of an attempt that was given up because another target was quicker."""
-MOST_READ_ON, READ_ON_S, AGAIN = 256, 120, 10
-"""Answers whose clients left or were told of a timeout and that are read on at once; seconds for which they are, and
-times what their target has for a first byte, at most: then they are cancelled, and charged what they may have cost."""
+MOST_READ_ON, READ_ON_S = 256, 120
+"""Answers whose clients left or were told of a timeout and that are read on at once; seconds for which they are,
+at most: then they are cancelled, and charged what they may have cost."""
+
+LateAnswer = Callable[[], Coroutine[Any, Any, Attempt]]
+"""Reads the rest of an answer that was late."""
 
 
 class ClientPresence(Struct, eq=False):

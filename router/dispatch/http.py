@@ -31,6 +31,8 @@ PIECE = 2_048
 """Bytes of a stream that are read in one turn of the event loop."""
 LARGEST_BODY = 64 * 1024 * 1024
 LAST_S = 1.0
+AGAIN = 10
+"""A late answer that is read on may take so many times as long again as its target has for a byte."""
 LARGEST_HEAD = 65_536
 """Bytes of a response that are not its body: status line, headers, interim responses, chunk sizes, trailers."""
 FRAMING_PER_BYTE = 16
@@ -141,6 +143,7 @@ class Exchange:
         read_on, self._read_on = self._read_on, 0.0
         if not read_on:
             return self.fail(_LATE)
+        read_on = min(read_on, AGAIN * self._between) if self.headers_done else read_on
         self._deadline, self._last, self._between = now + read_on, now + read_on, read_on
         self._late = UpstreamFailure(_LATE, late=self)
         return self.wake()

@@ -3,15 +3,15 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct, structs
 
 from router.decide.health import Health
 from router.dispatch.attempt import AttemptRecord
-from router.dispatch.hold import CLIENT_GONE, BudgetHold
+from router.dispatch.hold import CLIENT_GONE, BudgetHold, LateAnswer
 from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, Meter, closing, finish
 from router.dispatch.refusals import stream_error
 from router.errors import TABLE, UpstreamFailure
@@ -133,7 +133,7 @@ async def keep_paid(record: AttemptRecord, decoder: StreamDecoder, meter: Meter)
 async def forward(
     opened: OpenStream,
     health: Health,
-    settle: Callable[[Attempt, str | None, Coroutine[Any, Any, Attempt] | None], bytes],
+    settle: Callable[[Attempt, str | None, LateAnswer | None], bytes],
     durable: Callable[[], Awaitable[None]],
     translation: Translation | None = None,
 ) -> AsyncGenerator[bytes]:
@@ -154,7 +154,7 @@ async def forward(
         if decoder.finished and failure.kind is ErrorKind.TIMEOUT:
             error = ""  # all has come but the end of the connection
         elif upstream.late is not None:
-            rest = record.late(upstream.late)
+            rest = partial(record.late, upstream.late)
     except Exception as fault:
         failure = unreadable(fault)
         error = failure.kind

@@ -132,8 +132,9 @@ def sizes(request: Request, asks: Iterable[SizeAsk]) -> list[Size]:
         least, answer = min(short, rung.p90 + LEAST_ANSWER), min(short, known.lowest + LEAST_ANSWER)
         uncut = max(words * known.room + min(thoughts * known.room, known.number), known.safe, LEAST_CAP + rung.p90)
         # A cap is tighter where more than it allows may be on its way at once, as of an answer that comes whole, and of
-        # one that is billed to its end wherever it is cut.
-        blind = known.ahead is None or known.ahead >= uncut or target.reads_on(stream=True)
+        # one that may be late and is billed to its end.
+        billed = request.limits.deadline_ms is not None and target.reads_on(stream=True)
+        blind = billed or known.ahead is None or known.ahead >= uncut
         start = known.begin + thoughts * known.start[1] + (known.ahead or 0)
         held = uncut if blind else min(uncut, start + words * known.start[0])
         tight = min(most, max(int(held * margin), least if blind else LEAST_ANSWER))

@@ -31,7 +31,7 @@ Item = tuple[str, Row]
 """A statement and its values."""
 RETRY_S = 0.5
 """How long after a failed commit it is tried again."""
-BUSY_MS = 2_000
+BUSY_MS = 10_000
 """How long a commit waits for another process that writes."""
 LARGEST_WAL = 64 * 1024 * 1024
 """Bytes of write-ahead log at which it is emptied even if writers must wait for that."""

@@ -129,7 +129,7 @@ def test_a_broken_stream_raises_and_is_charged(client: openai.OpenAI, gateway: G
     _, type_, code = ANSWERS[kind(case)]
     assert isinstance(error.body, dict)
     assert (error.type, error.code, error.body["kind"]) == (type_, code, kind(case))
-    check_row(gateway.row(request_id), case, status=200, error=kind(case), finish="")
+    check_row(gateway.settled(request_id), case, status=200, error=kind(case), finish="")
 
 
 @each_row("case", ending(End.REFUSED), TARGET, at_once=8)

@@ -100,7 +100,7 @@ def test_expected_output_without_thinking() -> None:
         assert estimate(target(), request(**fields), NEW).output_tokens == tokens
     held = estimate(target(), request(endpoint=Endpoint.EMBEDDINGS), NEW)
     usd = -(-held.input_bound * PRICE.input // 10**6)
-    assert (held.max_output, held.least, held.hold) == (0, Amount(usd), usd)
+    assert (held.max_output, held.metered, held.least, held.hold) == (0, False, Amount(usd), usd)
 
 
 @each_row("fields, effort, p90", data(__file__, "efforts.yaml"))

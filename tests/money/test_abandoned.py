@@ -20,7 +20,7 @@ HIDDEN = {"contract": "always_on", "levels": ["on"], "tokens": [400]}
 GONE = Event()
 """The client has: `soon` answers."""
 ANSWER = 20 * IN + 420 * OUT
-ROUTES = {name: f"at-{name}" for name in ("read-on", "whole", "cancel", "late", "slow", "rich")}
+ROUTES = {name: f"at-{name}" for name in ("read-on", "whole", "cancel", "late", "slow", "rich", "begun")}
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -31,6 +31,7 @@ def policy(url: str) -> dict[str, Any]:
         "at-cancel": target(url, "never", thinking=HIDDEN, abandoned="cancel", **wide),
         "at-slow": target(url, "soon", abandoned="read_on", timeouts={"first_ms": 200}, retries=0, **wide),
         "at-rich": target(url, "soon", timeouts={"first_ms": 200}, retries=0, **wide),
+        "at-begun": target(url, "begun", abandoned="read_on", timeouts={"between_ms": 200}, **wide),
         "at-late": target(url, "silence", thinking=HIDDEN, timeouts={"first_ms": 100}, **wide),
     }
     return rules(targets, ROUTES, budgets(dict.fromkeys(ROUTES, 2) | {"rich": 2_000}))
@@ -47,6 +48,7 @@ def behaviours(upstream: Upstream) -> None:
 
     upstream.behaviours["soon"] = Behaviour(answer=late, tokens=tokens)
     upstream.behaviours["never"] = Behaviour(answer=late, tokens=tokens, delay_s=1_000)
+    upstream.behaviours["begun"] = Behaviour(answer=lambda *_: answer, tokens=tokens, gate=GONE)
     upstream.behaviours["silence"] = Behaviour(breaks=Break.SILENCE)
 
 
@@ -120,17 +122,15 @@ def test_a_timeout_while_thoughts_are_hidden_is_charged_for_them(gateway: Gatewa
     assert OUT < 0.9 * OUT * row["attempts"][0]["total_ms"] < row["cost"] <= row["held"], "a token a millisecond"
 
 
-@each_row("route", ["slow", "rich"])
-def test_a_late_answer_is_held_for_until_it_is_known_what_it_cost(gateway: Gateway, route: str) -> None:
+@each_row("route, status", [("slow", 504), ("rich", 504), ("begun", 200)])
+def test_a_late_answer_is_held_for_until_it_is_known_what_it_cost(gateway: Gateway, route: str, status: int) -> None:
     """Its client has had a timeout: the provider writes on, and bills it. With room for all it is asked as a whole."""
     GONE.clear()
-    reply = gateway.chat(route)
-    assert reply.status == 504
-    assert (gateway.row(reply.id)["state"], account(gateway, route)[1] > 0) == ("held", True)
+    reply = gateway.chat(route, stream=status == 200)
+    assert (reply.status, gateway.row(reply.id)["state"], account(gateway, route)[1] > 0) == (status, "held", True)
     GONE.set()
-    row = row_of(gateway, reply)
-    attempt = row["attempts"][0]
-    assert (row["status"], attempt["outcome"], attempt["usage_source"]) == (504, "timeout", "reported")
+    (attempt,) = (row := row_of(gateway, reply))["attempts"]
+    assert (row["status"], attempt["outcome"], attempt["usage_source"]) == (status, "timeout", "reported")
     assert account(gateway, route) == (row["cost"], 0) == (ANSWER, 0)
 
 
