@@ -358,9 +358,10 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
     if message >= _figures.least_material + _figures.instruction:
         # The instruction stands before the material or behind it, and is a sentence or a line.
         sentences = [sentence for sentence in _sentence(ask) if not sentence.isspace() and sentence]
-        ends = {*sentences[:1], *sentences[-1:]}
-        if any([_has.returned(end[: _figures.begin].encode()) and not _has.shorter(end.encode()) for end in ends]):
-            return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
+        for end in {*sentences[:1], *sentences[-1:]}:
+            changed = _has.returned(end[: _figures.begin].encode()) or _has.whole(end.encode())
+            if changed and not _has.shorter(end.encode()):
+                return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
     if (single := _has.in_one(beginning)) and (single[1] or not _digits(ask[: _figures.short])):
         stem = max(filter(next(filter(None, single.groups())).decode().startswith, _KINDS), key=len)
         return int(max(_KINDS[stem], _figures.in_short))

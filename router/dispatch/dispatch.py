@@ -23,7 +23,6 @@ from router.dispatch.hold import (
     BudgetHold,
     ReplicaLease,
 )
-from router.dispatch.http import AGAIN
 from router.dispatch.meter import AnswerCollector, Meter, answer_text
 from router.dispatch.stream import CUT, OpenStream, WholeAnswer, keep_paid, metered, unreadable, without_key
 from router.errors import TABLE, LowpassError, UpstreamFailure
@@ -241,7 +240,7 @@ class AttemptLoop(Struct):
         rules = record.restorer is not None, job.request.limits.region, record.lease.url if record.lease else ""
         timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
         if job.budget.presence.reads_on:
-            timeouts = structs.replace(timeouts, read_on=min(READ_ON_S * 1000, AGAIN * target.timeouts.first))
+            timeouts = structs.replace(timeouts, read_on=READ_ON_S * 1000)
         return OutboundRequest(job.gate.guard, target, sent, classes, *rules), timeouts
 
     def _timeouts(self, record: AttemptRecord, deadline: float) -> Timeouts:

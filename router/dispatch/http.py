@@ -32,7 +32,7 @@ PIECE = 2_048
 LARGEST_BODY = 64 * 1024 * 1024
 LAST_S = 1.0
 AGAIN = 10
-"""A late answer that is read on may take so many times as long again as its target has for a byte."""
+"""A late answer that is read on may take so many times as long again as it was waited for."""
 LARGEST_HEAD = 65_536
 """Bytes of a response that are not its body: status line, headers, interim responses, chunk sizes, trailers."""
 FRAMING_PER_BYTE = 16
@@ -65,7 +65,8 @@ class Exchange:
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._loop = connection.pool.loop
         now = self._loop.time()
-        self._between, self._read_on = timeouts.between / 1000, timeouts.read_on / 1000
+        self._first, self._between = timeouts.first / 1000, timeouts.between / 1000
+        self._read_on = timeouts.read_on / 1000
         self._last = now + timeouts.total / 1000
         self._deadline = min(now + timeouts.first / 1000, self._last)
         self._progress = self._paused = self._held_up = self._waited = False
@@ -143,7 +144,7 @@ class Exchange:
         read_on, self._read_on = self._read_on, 0.0
         if not read_on:
             return self.fail(_LATE)
-        read_on = min(read_on, AGAIN * self._between) if self.headers_done else read_on
+        read_on = min(read_on, AGAIN * (self._between if self.headers_done else self._first))
         self._deadline, self._last, self._between = now + read_on, now + read_on, read_on
         self._late = UpstreamFailure(_LATE, late=self)
         return self.wake()
