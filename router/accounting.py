@@ -263,7 +263,7 @@ class Settlement(Struct, eq=False):
             accounting.learned.overrun(attempts[-1].target.id)
             accounting.telemetry.count("overruns")
 
-    def settle(self, attempt: Attempt, error: str | None, rest: LateAnswer | None = None) -> bytes:
+    def settle(self, attempt: Attempt, error: str | None, rest: LateAnswer | None) -> bytes:
         """A stream is over. `rest`: reads what its provider still writes and bills. Returns the JSON of its usage."""
         self.budget.attempts.append(attempt)
         if rest is not None:

@@ -150,7 +150,7 @@ def _draw(situation: DecisionInput, draws: int) -> _Draws:
 @cache
 def _quantiles(count: int) -> Vector:
     """Of the normal distribution, in the middle of equally likely parts."""
-    return np.array([NormalDist().inv_cdf((at + 0.5) / count) for at in range(count)])
+    return np.array(list(map(NormalDist().inv_cdf, (np.arange(count) + 0.5) / count)))
 
 
 def _lognormal(normal: Vector, mean: Vector, p90: Vector) -> Vector:

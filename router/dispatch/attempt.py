@@ -118,7 +118,7 @@ class AttemptRecord:
         self._first: int | None = None
         self._ended: float | None = None
         """When all of a whole answer was here."""
-        self._budget, self._waits, self._presence = budget, budget.waits, budget.presence
+        self._budget = budget
         self._wait: list[float] | None = None
         """Since when it is waited for, and until when."""
         self._cap = (call.max_output or step.estimate.max_output) * call.n
@@ -221,7 +221,7 @@ class AttemptRecord:
         """The first byte is about to be sent: from now on it takes time, and may be charged. `classes`: of that."""
         self.sent, self.classes, self._start = True, classes, self._clock()
         self._wait = [self._start, inf]
-        self._waits.append(self._wait)
+        self._budget.waits.append(self._wait)
 
     def opened(self, response: UpstreamResponse) -> None:
         """Status and headers are here; one names the region where the target's terms say so ("header:NAME")."""
@@ -348,7 +348,7 @@ class AttemptRecord:
     @property
     def recovered(self) -> bool:
         """Others may have charged its hold while this process was paused."""
-        return self._presence.lost_since(self._started_ms)
+        return self._budget.presence.lost_since(self._started_ms)
 
     def _written(self, body: dict[str, Raw], tokens: int) -> int:
         """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""

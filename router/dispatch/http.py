@@ -31,13 +31,13 @@ PIECE = 2_048
 """Bytes of a stream that are read in one turn of the event loop."""
 LARGEST_BODY = 64 * 1024 * 1024
 LAST_S = 1.0
-AGAIN = 10
-"""A late answer that is read on may take so many times as long again as it was waited for."""
 LARGEST_HEAD = 65_536
 """Bytes of a response that are not its body: status line, headers, interim responses, chunk sizes, trailers."""
 FRAMING_PER_BYTE = 16
 """Such bytes that each byte of the body may bring along: a chunk of one byte needs five."""
 
+AGAIN = 10
+"""A late answer that is read on may take so many times as long again as it was waited for."""
 _LATE = Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer.")
 _CLOSED = Failure(ErrorKind.CUT, "The upstream closed the connection before its answer was complete.")
 _NOT_HTTP = Failure(ErrorKind.BAD_RESPONSE, "The upstream's answer is not HTTP.")
@@ -140,7 +140,7 @@ class Exchange:
         return now > self._deadline
 
     def late(self, now: float) -> None:
-        """It is overdue: it fails, but where it is read on it may still come, once."""
+        """It is overdue: it fails, but where it is read on it may still come, once, in `AGAIN` times as long."""
         read_on, self._read_on = self._read_on, 0.0
         if not read_on:
             return self.fail(_LATE)
