@@ -36,7 +36,7 @@ def upstream(upstream_server: Upstream) -> Iterator[Upstream]:
     assert upstream_server.errors == []
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is booked, never of how soon: a machine that stands still for a second fails none of them."""
     monkeypatch.setattr(connection, "CONNECT_S", 10.0)
