@@ -33,7 +33,7 @@ from router.estimate.price import charge
 from router.types.attempt import AttemptSample, TextBytes, Usage
 from router.types.decision import Candidate
 from router.types.request import Endpoint, Request
-from router.types.target import Target
+from router.types.target import AbandonedAnswer, Target
 
 DATA = "frontier_2026a_dev"
 MODELS = {
@@ -124,7 +124,9 @@ def target(name: str, streamed: bool) -> Target:
     card, effort = MODELS[name]
     model, provider = catalog.models[card]
     shown = structs.replace(model, thinking=structs.replace(model.thinking, streamed=streamed))
-    return Target(id=name, model=shown, provider=catalog.providers[provider], base_url="", effort=effort)
+    # As where closing a stream stops its bill, whoever runs the model: only such streams are metered.
+    stops = structs.replace(catalog.providers[provider], abandoned=AbandonedAnswer.CANCEL)
+    return Target(id=name, model=shown, provider=stops, base_url="", effort=effort)
 
 
 def replay(place: Target, answers: Iterable[Row], draw: random.Random) -> list[Held]:

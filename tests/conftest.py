@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from router.budget.redis import connection
 from router.testing.upstream import Upstream
 
 settings.register_profile("few", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
@@ -34,10 +33,3 @@ def upstream(upstream_server: Upstream) -> Iterator[Upstream]:
     upstream_server.clear()
     yield upstream_server
     assert upstream_server.errors == []
-
-
-@pytest.fixture(autouse=True)
-def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what is booked, never of how soon: a machine that stands still for a second fails none of them."""
-    monkeypatch.setattr(connection, "CONNECT_S", 10.0)
-    monkeypatch.setattr(connection, "COMMAND_S", 10.0)

@@ -104,7 +104,7 @@ class UsualOutput(Struct, frozen=True):
     begin: float
     """… and those that it has for every request."""
     ahead: int | None
-    """See `TargetStats.ahead`; None also where thoughts are not seen as they come."""
+    """See `TargetStats.ahead`; None also where thoughts are not seen as they come, or a stream is billed to its end."""
     long: int
     """What hardly any answer exceeds."""
     lowest: int
@@ -131,10 +131,8 @@ def sizes(request: Request, asks: Iterable[SizeAsk]) -> list[Size]:
         short = min(most, known.long)
         least, answer = min(short, rung.p90 + LEAST_ANSWER), min(short, known.lowest + LEAST_ANSWER)
         uncut = max(words * known.room + min(thoughts * known.room, known.number), known.safe, LEAST_CAP + rung.p90)
-        # A cap is tighter where more than it allows may be on its way at once, as of an answer that comes whole, and of
-        # one that may be late and is billed to its end.
-        billed = request.limits.deadline_ms is not None and target.reads_on(stream=True)
-        blind = billed or known.ahead is None or known.ahead >= uncut
+        # A cap is tighter where more than it allows may be on its way at once, as of an answer that comes whole.
+        blind = known.ahead is None or known.ahead >= uncut
         start = known.begin + thoughts * known.start[1] + (known.ahead or 0)
         held = uncut if blind else min(uncut, start + words * known.start[0])
         tight = min(most, max(int(held * margin), least if blind else LEAST_ANSWER))
@@ -172,7 +170,7 @@ def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work
     number, new = inf if rung.number is None else rung.number, prior_share(outputs.count)
     # What little was asked for says how much is thought there: of what needs more, no more than a few times the most.
     most = min(max(thought, CREDIBLE * thinkings.upper(LONG)) if thought else inf, number)
-    ahead = None if thinking and not control.streamed else learned.ahead(target.id)
+    ahead = None if (thinking and not control.streamed) or target.reads_on(stream=True) else learned.ahead(target.id)
     return UsualOutput(
         visible=visible,
         thought=thoughts,

@@ -31,11 +31,12 @@ from router.types.request import (
     Reading,
     Request,
 )
-from router.types.target import Capability, Model, Provider, Target, Task, Wire
+from router.types.target import AbandonedAnswer, Capability, Model, Provider, Target, Task, Wire
 
 PRICE = Price(input=1_000_000_000, output=2_000_000_000, version="test")
 MODEL = Model(id="m", name="m", context=8_192, max_output=1_024, capabilities=frozenset({Capability.CHAT}), price=PRICE)
-REMOTE = Provider(id="remote", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1:9/v1", jurisdiction="US")
+BILLS_ALL = Provider(id="remote", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1:9/v1", jurisdiction="US")
+REMOTE = msgspec.structs.replace(BILLS_ALL, abandoned=AbandonedAnswer.CANCEL)
 LOCAL = msgspec.structs.replace(REMOTE, id="local", local=True, jurisdiction="")
 
 

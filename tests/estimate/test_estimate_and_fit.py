@@ -17,7 +17,7 @@ from router.types.decision import Candidate, Estimate, FittedRequest
 from router.types.price import Price, Rule
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Endpoint, Limits, Request
 from router.types.target import Contract, Provider, Target, Thinking, Wire
-from tests.decide.values import PRICE, REMOTE, estimate, request, target
+from tests.decide.values import BILLS_ALL, PRICE, REMOTE, estimate, request, target
 from tests.tables import data, each_row
 
 NEW = TargetStats()
@@ -144,10 +144,11 @@ def test_the_least_answer_is_what_the_client_asks_for_and_hidden_thoughts_are_he
     caps = (10, None, LEAST_ANSWER)
     short, usual, own = (estimate(target(), request(max_output=most), NEW).least.usd for most in caps)
     assert short < usual == own
-    hidden, shown = figures(ALWAYS), figures(structs.replace(ALWAYS, streamed=True))
-    assert (hidden.metered, hidden.blind, shown.metered, shown.blind) == (False, True, True, False)
-    assert hidden.tight.thinking > 2 * 5_000 > shown.tight.thinking
-    assert hidden.tight.usd > 5 * shown.tight.usd
+    hidden, shown = figures(ALWAYS), figures(visible := structs.replace(ALWAYS, streamed=True))
+    billed = estimate(target(provider=BILLS_ALL, thinking=visible, max_output=100_000), request(), NEW)
+    assert (hidden.metered, hidden.blind, shown.metered, shown.blind, billed.blind) == (False, True, True, False, True)
+    assert hidden.tight.thinking == billed.tight.thinking > 2 * 5_000 > shown.tight.thinking
+    assert hidden.tight.usd == billed.tight.usd > 5 * shown.tight.usd
 
 
 def test_cache_writes_are_held_where_the_provider_may_make_them_and_without_a_price_the_worst_case() -> None:

@@ -57,7 +57,7 @@ server = Echo
 def policy(url: str) -> dict[str, Any]:
     priced = {"price": {"input": 1, "output": 100}, "region": "us", "flavour": "xai"}
     targets = {name: target(url, name, **priced) for name in ("text", "call", "cut")}
-    targets["long"] = target(url, "long", max_output=4_000, **priced)
+    targets["long"] = target(url, "long", max_output=4_000, abandoned="cancel", **priced)
     targets["claude"] = {**target(url, "text", provider="anthropic", **priced), "base_url": url}
     targets["at-home"] = target(url, "text", provider="vllm", flavour="vllm")
     # Without a Responses endpoint of its own: it is asked by chat.

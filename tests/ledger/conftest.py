@@ -6,10 +6,11 @@ import pytest
 
 from router.ledger import journal
 from router.ledger import postgres as server
+from tests.budget.redis_process import patient
 from tests.postgres import Server
 from tests.stores import ledger, new_ledger, new_sqlite, postgres
 
-__all__ = ["ledger", "new_ledger", "new_sqlite", "postgres"]
+__all__ = ["ledger", "new_ledger", "new_sqlite", "patient", "postgres"]
 
 
 @pytest.fixture(autouse=True)

@@ -46,7 +46,7 @@ PAST = (1, 2, 4, 8)
 THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "whole": "talker", "thought": "thinker"}
 SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
-SPOKEN |= {"past": "runs-past", "ran-past": "runs-past"}
+SPOKEN |= {"past": "runs-past", "ran-past": "runs-past", "billed": "to-its-end"}
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -60,6 +60,7 @@ def policy(url: str) -> dict[str, Any]:
     targets |= {"paced": target(url, "say-40-ms-5", price=PRICE)}
     targets |= {"runs-past": target(url, "say-20-think-300-ms-1-deaf", thinking=THINKERS["hidden"], **wide)}
     targets |= {name: target(url, model, **wide) for name, model in spoken.items()}
+    targets |= {"to-its-end": target(url, "say-400-ms-2@billed", abandoned="read_on", **wide)}
     for name, thinking in THINKERS.items():
         place = local if thinking.get("streamed") else target
         targets[f"thinks-{name}"] = place(url, "say-20-think-300-ms-1", thinking=thinking, **wide)
@@ -73,7 +74,7 @@ def policy(url: str) -> dict[str, Any]:
     routes |= {"last": "thinks-hidden", "fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
     targets |= {f"at-{turn}": target(url, turn, **wide) for turn in turns}
     routes |= {f"{kind}{turn}": f"at-{turn}" for turn in turns for kind in ("", "warm-up/")}
-    limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
+    limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "billed": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
     limits |= dict.fromkeys(turns[:-8], 0.5)
     limits |= {f"ends-{i}": (200 * IN + (4 * 300 + 290) * n * OUT) / NANO for i, (_, n, _) in enumerate(ENDS)}
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
@@ -110,12 +111,15 @@ def test_500_at_once_get_what_is_there_for_10(gateway: Gateway, kind: str) -> No
     assert account(gateway, kind) == (ROOM * COST, 0)
 
 
-@each_row("stream", [False, True])
-def test_streams_that_grow_share_what_is_there(gateway: Gateway, stream: bool) -> None:
-    replies = crowd(gateway, [Wish("grows", {"stream": stream})] * 100)
+@each_row("route, stream", [("grows", False), ("grows", True), ("billed", True)])
+def test_streams_that_grow_share_what_is_there(gateway: Gateway, route: str, stream: bool) -> None:
+    """None is stopped that would be billed to its end all the same."""
+    replies = crowd(gateway, [Wish(route, {"stream": stream})] * 100)
     served_and_refused(replies)
-    assert within(gateway, "grows") > 0.8 * 0.5
-    assert {row_of(gateway, reply)["overrun"] for reply in replies} == {0}
+    assert within(gateway, route) > 0.8 * 0.5
+    rows = [row_of(gateway, reply) for reply in replies]
+    assert {row["overrun"] for row in rows} == {0}
+    assert route == "grows" or {attempt["usage_source"] for row in rows for attempt in row["attempts"]} == {"reported"}
 
 
 @each_row("contract", THINKERS)
