@@ -274,8 +274,7 @@ class BudgetHold(Struct, eq=False):
         if not (doubted or (enough and known.blind and self.bound.spending)):
             return fitted
         held, room = self.reservation.granted, self.reservation.room
-        short = doubted and bool(self.bound.caps)
-        short = short or (self.bound.usd and room.usd < (AMPLE - 1) * held.usd)
+        short = (doubted and bool(self.bound.caps)) or (self.bound.usd and room.usd < (AMPLE - 1) * held.usd)
         short = short or (self.bound.thinks and room.thinking < (AMPLE - 1) * held.thinking)
         return structs.replace(fitted, metered=True, doubted=doubted) if short else fitted
 

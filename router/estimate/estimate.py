@@ -154,7 +154,8 @@ def sized(
 
 
 def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work) -> UsualOutput:
-    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, work)
+    terms = target.model.thinking, target.abandoned, target.provider.id
+    key = (terms, rung.effort, rung.number, rung.thinks, work)
     return learned.recall(target.id, key, _usual, target, rung, learned, work)
 
 

@@ -35,8 +35,8 @@ from router.types.target import AbandonedAnswer, Capability, Model, Provider, Ta
 
 PRICE = Price(input=1_000_000_000, output=2_000_000_000, version="test")
 MODEL = Model(id="m", name="m", context=8_192, max_output=1_024, capabilities=frozenset({Capability.CHAT}), price=PRICE)
-BILLS_ALL = Provider(id="remote", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1:9/v1", jurisdiction="US")
-REMOTE = msgspec.structs.replace(BILLS_ALL, abandoned=AbandonedAnswer.CANCEL)
+BILLS_ALL = Provider(id="full", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1:9/v1", jurisdiction="US")
+REMOTE = msgspec.structs.replace(BILLS_ALL, id="remote", abandoned=AbandonedAnswer.CANCEL)
 LOCAL = msgspec.structs.replace(REMOTE, id="local", local=True, jurisdiction="")
 
 
