@@ -258,8 +258,7 @@ def within_reach(step: Candidate, request: Request, made: FittedRequest, most: A
         elif step.estimate.blind:
             # Only the cap on all output keeps within bounds a thought that is not told its length, and not seen.
             output = min(output, thoughts)
-    enough = output >= (made.max_output or step.estimate.max_output)
-    return made if enough else structs.replace(made, max_output=output)
+    return made if output >= (made.max_output or step.estimate.max_output) else structs.replace(made, max_output=output)
 
 
 def fit(

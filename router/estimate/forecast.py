@@ -293,7 +293,8 @@ class Forecaster:
         made = [fitted or AS_ASKED for fitted in fits] if fits else [AS_ASKED] * len(targets)
         asks, inputs, estimated = list[SizeAsk](), [], []
         for target, fitted, (*_, output, thinking) in zip(targets, made, expected, strict=True):
-            key = fitted.effort or target.effort or request.effort or "", work, fitted.thinking_budget or asked.cap, script
+            effort = fitted.effort or target.effort or request.effort or ""
+            key = effort, work, fitted.thinking_budget or asked.cap, script
             terms = target.model.thinking, target.abandoned, target.provider.id
             rung, known, size = learned.recall(target.id, (terms, *key), outlook, target, learned, *key)
             margin = learned.margin(target.id) if widened else 1.0

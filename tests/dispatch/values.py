@@ -25,7 +25,7 @@ from router.types.attempt import Adapter, Verify
 from router.types.decision import Candidate, Plan
 from router.types.request import Request
 from router.types.target import Target, Wire
-from tests.decide.values import LOCAL, REMOTE, estimate, gate, request, target
+from tests.decide.values import BILLS_ALL, LOCAL, estimate, gate, request, target
 
 T = TypeVar("T")
 Test = Callable[..., None]
@@ -80,7 +80,7 @@ def job(
 
 
 def at(base_url: str, name: str = "m", identity: str = "t", **fields: Any) -> Target:
-    place = target(identity, provider=replace(REMOTE, base_url=base_url))
+    place = target(identity, provider=replace(BILLS_ALL, base_url=base_url))
     return replace(place, model=replace(place.model, name=name), **{"retries": 0, **fields})
 
 
