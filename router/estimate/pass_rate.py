@@ -29,7 +29,6 @@ from router.estimate.posterior import (
     unpack,
 )
 from router.estimate.templates import (
-    LEAST_DOUBT,
     LEAST_SLOPE,
     MOST_SURPRISE,
     Templates,
@@ -337,14 +336,10 @@ class PassRateModel:
         target's own part, and of how far what was learned of other targets carries over."""
         prior = _prior(failing, traits)
         usual = NODE_WEIGHTS.dot(prior)
-        spread = 4.0 * (usual - usual * usual)
-        floor = np.maximum(spread, LEAST_DOUBT)
-        slope = np.maximum(spread, LEAST_SLOPE)
+        floor, slope = doubt(usual), doubt(usual, LEAST_SLOPE)
         mean, own_sd, carried_sd = self.posterior.about(traits.take(LEARNED), at)
         rate = usual + slope * mean
-        prior -= usual
-        prior *= np.minimum(np.maximum(4.0 * (rate - rate * rate) / floor, 0.0), 1.0)
-        prior += rate
+        prior = rate + (prior - usual) * np.minimum(np.maximum(4.0 * (rate - rate * rate) / floor, 0.0), 1.0)
         return usual, kept(prior), np.hypot(own_sd * floor, slope * carried_sd)
 
     def usual(self, at: Index) -> Vector:
