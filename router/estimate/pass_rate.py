@@ -201,9 +201,8 @@ class ExpectedRates(NamedTuple):
 
 
 def _deviation(p: Vector, nodes: Vector, own_sd: Vector) -> Vector:
-    squared = p * p
-    spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - squared, 0.0)
-    return np.asarray(np.sqrt(np.minimum(own_sd * own_sd + spread, p - squared)))
+    spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - p * p, 0.0)
+    return np.asarray(np.sqrt(np.minimum(own_sd * own_sd + spread, p - p * p)))
 
 
 VERSION = 4
@@ -407,13 +406,9 @@ def _prior(failing: Vector, traits: Vector) -> Vector:
 
 
 def _ability_for(rate: float) -> float:
-    """What passes this share of everyday requests, by bisection."""
-    low, high = -15.0, 15.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        reached = (1 / (1 + np.exp(USUAL_DIFFICULTIES - middle))).mean()
-        low, high = (middle, high) if reached < rate else (low, middle)
-    return middle
+    """What passes this share of everyday requests."""
+    abilities = np.linspace(-15.0, 15.0, 3_001)
+    return float(np.interp(rate, (1 / (1 + np.exp(USUAL_DIFFICULTIES - abilities[:, None]))).mean(1), abilities))
 
 
 # Whether a target is still what it was: a change in how often it passes, or in the name of what answers.
