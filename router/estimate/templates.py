@@ -9,7 +9,6 @@ template may be new, or differ by a name only.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,22 +98,10 @@ SETTLED, MOST_SURPRISE, LEFT = 32, 3.0, 5.0
 """Outcomes before any change is one; standard deviations that a score counts at most; 1 ÷ variance kept of older."""
 
 
-class _Level(NamedTuple):
-    """What a template's outcomes and those of its application's others say of n targets."""
-
-    outcomes: Vector
-    """[2, n]: outcomes of others, and own; 0 where there is none."""
-    above: Vector
-    """[2, n]: what their mean is above what was expected of them, as far as that is believed."""
-    there: Vector
-    """[n]: expected of requests like those observed, of its own if there are; of this one where there is none."""
-    foretold: Vector
-    """[n]: of them by traits alone."""
-    apart: float
-
-
-def _observed(rows: Vector, learned: Vector, p: Vector, apart: float) -> _Level:
-    """Of sums [2, n, 5 + K]. `learned` [n, K]: weights of traits; `p` [n]: expected of this request."""
+def _observed(rows: Vector, learned: Vector, p: Vector) -> tuple[Vector, Vector, Vector, Vector]:
+    """Of sums [2, n, 5 + K], of others and of its own: outcomes [2, n]; what their mean is above what was expected of
+    them [2, n], as far as that is believed; and of requests like those, of its own if there are, what is expected [n],
+    and by traits alone [n]. `learned` [n, K]: weights of traits; `p` [n]: of this request, where there is none."""
     weight = np.maximum(rows[..., 0], 0.0)
     means = rows / np.where(weight > 0, weight, 1.0)[..., None]
     foretold = means[..., 2]
@@ -125,14 +112,16 @@ def _observed(rows: Vector, learned: Vector, p: Vector, apart: float) -> _Level:
     first = (weight[1] > 0).astype(np.intp), np.arange(len(p))
     # Where nearly all pass, or fail, others' outcomes move a rate by less.
     above[0] *= np.minimum(doubt(there[first]) / doubt(there[0]), 1.0)
-    return _Level(count, above, there[first], foretold[first], apart)
+    return count, above, there[first], foretold[first]
 
 
-def _carried(level: _Level, reached: Vector, prior: Vector, p: Vector, nodes: Vector) -> tuple[Vector, Vector]:
-    """From `reached` [n], which requests like those observed pass, to this one: its mean [n], and [3, n] were it easier
-    or harder than it looks. By as much as the odds moved, and by how it looks against the others."""
-    observed, there, apart = level.outcomes.any(0), level.there, level.apart
-    rates = np.vstack((reached, there, kept(prior), kept(level.foretold), p, nodes))
+def _carried(rates: Vector, observed: Vector, apart: float) -> tuple[Vector, Vector]:
+    """From what requests like those observed pass to this one: its mean [n], and [3, n] were it easier or harder than
+    it looks. By as much as the odds moved, and by how it looks against the others.
+
+    `rates` [8, n]: what they pass, and what was expected of them; this one and they by traits alone; this one, as
+    expected, and by its nodes. `observed` [n]: whether there are any; `apart`: see `_apart`."""
+    (reached, there), rates = rates[:2], kept(rates)
     as_reached, as_there, as_prior, as_foretold, *as_looks = np.log(rates / (1 - rates))
     odds = as_reached - as_there
     unsure = np.where(observed, min(apart, 1.0), 1.0) * (np.array(as_looks) - as_looks[0])
@@ -217,23 +206,23 @@ class Templates:
         rows = self._rows(template, at)
         if rows is None:
             return nodes, own_sd
-        p = NODE_WEIGHTS @ nodes
         # Templates of an application differ in more than in how hard they look: what fails in one says nothing of that.
-        level = _observed(rows, learned[at], p, _apart(rows[1]) if rows[1].any() else 1.0)
-        there, count = level.there, level.outcomes.sum(0)
+        p, apart = NODE_WEIGHTS @ nodes, _apart(rows[1]) if rows[1].any() else 1.0
+        outcomes, above, there, foretold = _observed(rows, learned[at], p)
+        count = outcomes.sum(0)
         variance, observed = there * (1 - there) + NOISE_FLOOR, count > 0
         doubt_p, doubt_there, doubt_prior = doubt(np.array((p, there, prior)))
         # Of requests like those observed: what all targets share, and what is each one's own.
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2) * there * (1 - there) / (p * (1 - p))
         own = (own_sd * doubt_there / doubt_prior) ** 2 + variance / EXPECTED
         # What others say changes what is expected, with which its own outcomes are compared.
-        of_others, of_its_own, of_all = (own * each / (own * each + variance) for each in (*level.outcomes, count))
-        moved = of_others * level.above[0]
-        moved += of_its_own * (level.above[1] - moved)
+        of_others, of_its_own, of_all = (own * each / (own * each + variance) for each in (*outcomes, count))
+        moved = of_others * above[0]
+        moved += of_its_own * (above[1] - moved)
         precision = 1 / SHARED + (steep**2 * of_all / own).sum()
         shared = steep * float((steep * moved / own).sum() / precision)
         reached = kept(there + (1 - of_all) * shared + moved)
-        mean, by_node = _carried(level, reached, prior, p, nodes)
+        mean, by_node = _carried(np.vstack((reached, there, prior, foretold, p, nodes)), observed, apart)
         # As sure as own outcomes make it, at the rate that they show.
         doubt_reached, doubt_mean = doubt(np.array((reached, mean)))
         of_own = np.sqrt(of_all * (reached * (1 - reached) + NOISE_FLOOR) / np.where(observed, count, 1.0))
