@@ -29,6 +29,7 @@ from router.estimate.posterior import (
     unpack,
 )
 from router.estimate.templates import (
+    LEAST_DOUBT,
     LEAST_SLOPE,
     MOST_SURPRISE,
     Templates,
@@ -335,7 +336,8 @@ class PassRateModel:
         target's own part, and of how far what was learned of other targets carries over."""
         prior = _prior(failing, traits)
         usual = NODE_WEIGHTS.dot(prior)
-        floor, slope = doubt(usual), doubt(usual, LEAST_SLOPE)
+        spread = 4.0 * (usual - usual * usual)
+        floor, slope = np.maximum(spread, LEAST_DOUBT), np.maximum(spread, LEAST_SLOPE)
         mean, own_sd, carried_sd = self.posterior.about(traits.take(LEARNED), at)
         rate = usual + slope * mean
         prior = rate + (prior - usual) * np.minimum(np.maximum(4.0 * (rate - rate * rate) / floor, 0.0), 1.0)
