@@ -216,7 +216,7 @@ class Templates:
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2) * there * (1 - there) / (p * (1 - p))
         own = (own_sd * doubt_there / doubt_prior) ** 2 + variance / EXPECTED
         # What others say changes what is expected, with which its own outcomes are compared.
-        of_others, of_its_own, of_all = (own * each / (own * each + variance) for each in (*outcomes, count))
+        of_others, of_its_own, of_all = 1 - variance / (own * np.vstack((outcomes, count)) + variance)
         moved = of_others * above[0]
         moved += of_its_own * (above[1] - moved)
         precision = 1 / SHARED + (steep**2 * of_all / own).sum()
