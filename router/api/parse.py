@@ -1,7 +1,9 @@
 """Step 1, parse: bytes become a `Request`, and the gateway's own requests to itself."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
+from json import loads
 from typing import Any
 
 import msgspec
@@ -25,7 +27,7 @@ from router.api.text import (
     of_messages,
     others,
 )
-from router.classify.views import strings
+from router.classify.views import strings, where
 from router.errors import ClientError, invalid, unreadable
 from router.outcomes.judge import Ask
 from router.types.attempt import ASCII
@@ -57,7 +59,17 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
         make = partial(_request, request_id, endpoint, data, headers)
         return _READERS[endpoint](make, _BODY.decode(data), data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise unreadable(error) from None
+        raise refused(error, data) from None
+
+
+def refused(error: Exception, data: bytes) -> ClientError:
+    """The 400 for a body that can't be read. Half of a character is named, of which msgspec says that data was cut."""
+    with suppress(ValueError, RecursionError):
+        for passage in strings(loads(data)) if type(error) is msgspec.DecodeError else ():
+            if half := next((letter for letter in passage.text if "\ud800" <= letter <= "\udfff"), ""):
+                place = where(passage.path).encode(errors="replace").decode()
+                return invalid(place, f"\\u{ord(half):x} in {place} is half of a character: send both halves, or none.")
+    return unreadable(error)
 
 
 def _chat(make: Make, body: Body, data: bytes, stated: Limits = NO_LIMITS) -> Request:
@@ -218,18 +230,15 @@ def _text(read: ReadableContent) -> bytes:
 
 
 def _needs(fields: Chat[Any], kinds: Collection[str]) -> frozenset[Capability]:
-    needs = {Capability.CHAT}
-    if fields.tools or fields.functions:
-        needs.add(Capability.TOOLS)
-    if fields.response_format is not None and fields.response_format.type in _STRUCTURED:
-        needs.add(Capability.JSON_SCHEMA)
-    if fields.logprobs:
-        needs.add(Capability.LOGPROBS)
-    if "image_url" in kinds:
-        needs.add(Capability.VISION)
-    if "input_audio" in kinds:
-        needs.add(Capability.AUDIO)
-    return frozenset(needs) if len(needs) > 1 else _PLAIN_CHAT
+    form = fields.response_format
+    asked = {
+        Capability.TOOLS: fields.tools or fields.functions,
+        Capability.JSON_SCHEMA: form is not None and form.type in _STRUCTURED,
+        Capability.LOGPROBS: fields.logprobs,
+        Capability.VISION: "image_url" in kinds,
+        Capability.AUDIO: "input_audio" in kinds,
+    }
+    return _PLAIN_CHAT.union(need for need in asked if asked[need]) if any(asked.values()) else _PLAIN_CHAT
 
 
 _CACHE, _LONG = b"cache_control", b'"1h"'

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from router.api.auth import ADMIN, REPORTS, Keyring
 from router.api.edge import encode, read_body
-from router.api.parse import parse
+from router.api.parse import parse, refused
 from router.budget.budget import Budget
 from router.choose import CompiledPolicy, may_name
 from router.decide.explain import encode as explain_encode
@@ -109,7 +109,7 @@ async def body_of(request: Request, kind: type[T], usual: bytes = b"") -> T:
     try:
         known = msgspec.json.decode(body or usual, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise unreadable(error) from None
+        raise refused(error, body or usual) from None
     json.loads(body or usual, object_pairs_hook=_check_once)
     return known
 

@@ -344,6 +344,12 @@ def strings(value: Any, path: Path = (), *, keys: bool = True) -> Iterator[Passa
             waiting += [((*place, number), node[number], role, False) for number in range(len(node) - 1, -1, -1)]
 
 
+def where(path: Path) -> str:
+    """messages[0].content; an empty path is the body itself."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".") or "the body"
+
+
 # The texts in which a request is looked at: its passages as they are, and as what evasions hide.
 #
 # The first view has every passage once, what of the body is in none of them, and the joins between passages. What is

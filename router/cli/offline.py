@@ -19,6 +19,7 @@ from router.budget.redis.server import windows
 from router.choose import check, choose, index
 from router.classify.difficulty import read_too
 from router.classify.ner import NamesReader
+from router.classify.views import where
 from router.config.load import load_policy, shipped
 from router.decide.explain import PlacedExplanation, encode, examine, reason
 from router.decide.health import Health
@@ -45,7 +46,7 @@ from router.types.account import NOTHING, RATE_ACCOUNTS, Account, Reservation, U
 from router.types.clock import new_id, now_ms
 from router.types.decision import Weighed
 from router.types.price import ANY_MODEL, Prices, usd_about, usd_text
-from router.types.request import DAY_MS, Caller, Endpoint, Path, Request
+from router.types.request import DAY_MS, Caller, Endpoint, Request
 from router.types.target import Secret, Target
 
 
@@ -193,12 +194,6 @@ def _table(name: str, rows: Iterable[Row]) -> Iterator[RenderableType]:
     report = made(f"explain/{name}", rows)
     if report.rows:
         yield drawn(report)
-
-
-def where(path: Path) -> str:
-    """messages[0].content; an empty path is the body itself."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return "".join(parts).removeprefix(".") or "the body"
 
 
 def _weighed(row: Weighed) -> Row:

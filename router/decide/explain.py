@@ -63,6 +63,7 @@ class ExplainedTarget(Struct, frozen=True):
     hold_usd: Raw = Raw(b"0")
     input_tokens: int = 0
     output_tokens: int = 0
+    thinking_tokens: int = 0
     max_output: int = 0
     lowered: tuple[str, ...] = ()
     """What its money or thinking tokens do not suffice for: "effort", "output"."""
@@ -161,9 +162,8 @@ MOST_DROPPED = 3
 
 def with_reason(document: bytes) -> bytes:
     """The JSON document of a decision with its sentence as `reason`; other values stay as they were, to the byte."""
-    fields = msgspec.json.decode(document, type=dict[str, Raw])
-    fields["reason"] = Raw(msgspec.json.encode(reason(document)))
-    return msgspec.json.encode(fields)
+    sentence = {"reason": Raw(msgspec.json.encode(reason(document)))}
+    return msgspec.json.encode(msgspec.json.decode(document, type=dict[str, Raw]) | sentence)
 
 
 def reason(document: bytes) -> str:
@@ -191,14 +191,13 @@ def reason(document: bytes) -> str:
 
 
 def _request(decision: Explanation) -> str:
-    """ "easy chat, about 30 tokens of output": of the choice, its thoughts included."""
-    known = decision.classification
+    """ "easy chat, about 90 tokens of output, 60 of them thoughts": of the choice."""
+    known, step = decision.classification, next((s for s in decision.considered if s.target == decision.chosen), None)
     degree = next(word for word, most in _WORDS["degrees"].items() if known.difficulty <= most)
-    tokens = next((row.output_tokens for row in decision.considered if row.target == decision.chosen), 0)
-    if not tokens:
-        return f"{degree} {known.task}"
-    unit = 10 ** max(0, len(str(tokens)) - 2)
-    return f"{degree} {known.task}, about {(about := round(tokens / unit) * unit)} token{'s' * (about > 1)} of output"
+    counts = (step.output_tokens, step.thinking_tokens) if step else (0, 0)
+    output, thoughts = (round(count, 2 - len(str(count))) for count in counts)
+    tokens = f", about {output:,} token{'s' * (output > 1)} of output" if output else ""
+    return f"{degree} {known.task.replace('_', ' ')}{tokens}{f', {thoughts:,} of them thoughts' if thoughts else ''}"
 
 
 def _evidence(decision: Explanation) -> str:
@@ -219,14 +218,14 @@ def _alternatives(decision: Explanation, chosen: Weighed) -> list[str]:
     clauses = []
     if better:
         best, likeliest = min(better, key=lambda row: row.value_nano), max(better, key=lambda row: row.p)
-        clauses.append(f"{best.target} would {_dearer(best, chosen)}{_unsure(best)}")
+        clauses.append(f"{best.target} would {_dearer(best, chosen)}{_unsure(best, chosen)}")
         if likeliest.p >= best.p + 0.1:
-            clauses.append(f"{likeliest.target} would {_dearer(likeliest, chosen)}{_unsure(likeliest)}")
+            clauses.append(f"{likeliest.target} would {_dearer(likeliest, chosen)}{_unsure(likeliest, chosen)}")
     if cheaper:
         best = min(cheaper, key=lambda row: row.value_nano)
         saved, less = usd_about(chosen.cost_nano - best.cost_nano, 2), chosen.p - best.p
         passes = "as often" if less < SAME_RATE else f"{_rate(less)} less often"
-        clauses.append(f"{best.target} would save ${saved} and pass {passes}{_unsure(best)}")
+        clauses.append(f"{best.target} would save ${saved} and pass {passes}{_unsure(best, chosen)}")
     return clauses
 
 
@@ -238,8 +237,9 @@ def _dearer(other: Weighed, chosen: Weighed) -> str:
     return f"cost {ratio:.0f} times as much {gain}" if ratio >= 2 else f"cost {ratio - 1:.0%} more {gain}"
 
 
-def _unsure(other: Weighed) -> str:
-    return ", which is not sure enough to choose it" if other.why == "not_evident" else ""
+def _unsure(other: Weighed, chosen: Weighed) -> str:
+    saved = usd_about(max(chosen.value_nano - other.value_nano, 0), 2)
+    return _WORDS["unsure"].format(saved, _rate(other.p_sd)) if other.why == "not_evident" else ""
 
 
 def _limits(decision: Explanation, chosen: Weighed) -> list[str]:

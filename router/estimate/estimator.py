@@ -6,6 +6,7 @@ knows tokens and prices, a table what was paid.
 """
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ WIDE, WIDE_ROWS = 1.0, 5.0
 LEAST_GAIN = 0.2
 """Of the best single target's expected loss, what leaving it must promise: less did not pay on kinds of prompts that
 were held out."""
+FEW = 8
+"""Scored rows of a target: from so many on they say what it can do (docs/estimates.md)."""
 _PROVIDER = Provider(id="table", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1/v1")
 
 
@@ -143,8 +146,7 @@ class Estimator:
         functions = _texts(table, "functions", "prompts") if "functions" in table else [""] * len(texts)
         ids = _names(table, "prompt_id", "prompts") if "prompt_id" in table else list(map(str, range(len(texts))))
         readings = {name: read(*row) for name, *row in zip(ids, texts, functions, strict=True)}
-        for name, reading in readings.items():
-            self._prompts.setdefault(name, reading)
+        self._prompts |= readings | self._prompts
         return readings
 
     def learn(self, prompts: Table, answers: "Mapping[tuple[str, str], _Answers]") -> None:
@@ -243,8 +245,8 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
 
     Counted in `Estimator.ignored`: rows without score, of prompts not given, of other targets, repeated (averaged);
     prompts repeated or without text. A target without any cost is compared at the dearest known cost; where no target
-    has one, all compare as free. Raises ValueError, which names the column and what to do, for missing columns, values
-    that can't be true, a target without scores, and where nothing is left to fit.
+    has one, all compare as free. Warns of targets with fewer than `FEW` scored rows. Raises ValueError, which names the
+    column and the remedy, for missing columns, values that can't be true, a target without scores, and nothing to fit.
     """
     table = _columns(prompts, "prompts")
     ids, texts = _names(table, "prompt_id", "prompts"), _texts(table, "prompt", "prompts")
@@ -255,13 +257,15 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
     without_text = sum(not text.strip() for text in text_of.values())
     ignored = Counter(prompts_repeated=len(ids) - len(text_of), prompts_without_text=without_text)
     answers = _answers(_columns(rows, "rows"), text_of, ignored)
-    scored = {model for (_, model), (scores, _) in answers.items() if scores}
-    ignored["targets_without_scores"] = len({model for _, model in answers} - scored) if targets is None else 0
+    scored = Counter(model for (_, model), (scores, _) in answers.items() for _ in scores)
+    ignored["targets_without_scores"] = len({model for _, model in answers} - scored.keys()) if targets is None else 0
     names = tuple(sorted(scored) if targets is None else dict.fromkeys(targets))
     if missing := [name for name in names if name not in scored]:
         raise ValueError(f"targets: {missing[0]!r} has no scored row in rows, column 'model'; add some or leave it out")
     if not names:
         raise ValueError("rows: column 'score' holds no score of any prompt in prompts; nothing can be fitted")
+    if few := ", ".join(f"{name!r} has {scored[name]}" for name in names if scored[name] < FEW):
+        warnings.warn(f"fewer than {FEW} scored rows, so that what is usual of models decides: {few}", stacklevel=2)
     estimator = Estimator(names, ignored)
     estimator.learn(table, answers)
     return estimator

@@ -202,9 +202,8 @@ class ExpectedRates(NamedTuple):
 
 
 def _deviation(p: Vector, nodes: Vector, own_sd: Vector) -> Vector:
-    squared = p * p
-    spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - squared, 0.0)
-    return np.asarray(np.sqrt(np.minimum(own_sd * own_sd + spread, p - squared)))
+    spread = np.maximum(NODE_WEIGHTS.dot(nodes * nodes) - p * p, 0.0)
+    return np.asarray(np.sqrt(np.minimum(own_sd * own_sd + spread, p - p * p)))
 
 
 VERSION = 4
@@ -338,13 +337,10 @@ class PassRateModel:
         prior = _prior(failing, traits)
         usual = NODE_WEIGHTS.dot(prior)
         spread = 4.0 * (usual - usual * usual)
-        floor = np.maximum(spread, LEAST_DOUBT)
-        slope = np.maximum(spread, LEAST_SLOPE)
+        floor, slope = np.maximum(spread, LEAST_DOUBT), np.maximum(spread, LEAST_SLOPE)
         mean, own_sd, carried_sd = self.posterior.about(traits.take(LEARNED), at)
         rate = usual + slope * mean
-        prior -= usual
-        prior *= np.minimum(np.maximum(4.0 * (rate - rate * rate) / floor, 0.0), 1.0)
-        prior += rate
+        prior = rate + (prior - usual) * np.minimum(np.maximum(4.0 * (rate - rate * rate) / floor, 0.0), 1.0)
         return usual, kept(prior), np.hypot(own_sd * floor, slope * carried_sd)
 
     def usual(self, at: Index) -> Vector:
@@ -412,13 +408,9 @@ def _prior(failing: Vector, traits: Vector) -> Vector:
 
 
 def _ability_for(rate: float) -> float:
-    """What passes this share of everyday requests, by bisection."""
-    low, high = -15.0, 15.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        reached = (1 / (1 + np.exp(USUAL_DIFFICULTIES - middle))).mean()
-        low, high = (middle, high) if reached < rate else (low, middle)
-    return middle
+    """What passes this share of everyday requests."""
+    abilities = np.linspace(-15.0, 15.0, 3_001)
+    return float(np.interp(rate, (1 / (1 + np.exp(USUAL_DIFFICULTIES - abilities[:, None]))).mean(1), abilities))
 
 
 # Whether a target is still what it was: a change in how often it passes, or in the name of what answers.

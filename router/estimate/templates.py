@@ -9,7 +9,6 @@ template may be new, or differ by a name only.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +19,11 @@ from router.types.request import APPLICATION_DIGITS, application_of
 
 SHARED = 0.3
 """Part of the variance of a request's difficulty that is the same in all requests of its template."""
-MOST_OF_TEMPLATE, MOST_OF_APPLICATION = 40.0, 80.0
+MOST_OF_TEMPLATE, MOST_OF_APPLICATION = 40.0, 60.0
 """1 ÷ variance of what one template says of a target for its application, and of what all others of its application
-say for a template, at most: like four and like eight outcomes of a usual variance of 0.1."""
-OWN = 0.1**2
-"""Variance of what a target's pass rate in a template is above what it is expected to be …"""
-FEW = 8.0
-"""… and at most that of the mean of so many outcomes: what is expected counts like so many where nearly all pass."""
+say for a template, at most: like four and like six outcomes of a usual variance of 0.1."""
+EXPECTED = 13.0
+"""What is expected of a target in a template counts like so many outcomes, whatever it is: both rise and fall alike."""
 LOOKS, MOST_APART = 1.0, 2.0
 """Sum of squares of what requests of a template were expected to pass, ÷ variance of an outcome, as much as which is
 believed beforehand: that those which look harder are; and by how many times as much they may be."""
@@ -78,9 +75,10 @@ def _for_others(sums: Vector) -> Vector:
 
 
 def believed(above: Vector, count: Vector, p: Vector) -> Vector:
-    """What `count` outcomes are above `p`, on average, as far as it is believed."""
+    """What `count` outcomes are above `p`, on average, as far as it is believed: by how many were unlike nearly all."""
     odd = ODD * np.maximum(1 - 4 * p * (1 - p) / CLEAR, 1e-9)
-    return np.asarray(above * np.minimum(count * np.abs(above) / odd, 1.0) ** 2)
+    high, unlike = p > 0.5, np.abs(p + above - (p > 0.5))
+    return np.asarray(above * np.where((above > 0) == high, 1.0, np.minimum(count * unlike / odd, 1.0) ** 2))
 
 
 def _apart(rows: Vector) -> float:
@@ -100,43 +98,32 @@ SETTLED, MOST_SURPRISE, LEFT = 32, 3.0, 5.0
 """Outcomes before any change is one; standard deviations that a score counts at most; 1 ÷ variance kept of older."""
 
 
-class _Level(NamedTuple):
-    """What a template's outcomes say of n targets, and whether there are any [n]."""
-
-    observed: NDArray[np.bool_]
-    weight: Vector
-    """[n]: 1 ÷ variance of the mean outcome; 1 where there is none."""
-    there: Vector
-    """[n]: expected of requests like those observed; of this one where there is none."""
-    above: Vector
-    """[n]: what the mean outcome is above it, as far as that is believed."""
-    foretold: Vector
-    """[n]: of requests like those observed by traits alone."""
-    apart: float
-
-
-def _observed(rows: Vector, learned: Vector, p: Vector, apart: float) -> _Level:
-    """Of sums [n, 5 + K]. `learned` [n, K]: weights of traits; `p` [n]: expected of this request."""
-    observed = rows[:, 0] > 0
-    weight = np.where(observed, rows[:, 0], 1.0)
-    _, above, foretold, _, _, *traits = rows.T / weight
-    of_traits = (np.array(traits).T * learned).sum(1)
-    there = np.where(observed, kept(foretold + of_traits), p)
-    above = np.where(observed, above - of_traits, 0.0)
-    above = believed(above, weight * (there * (1 - there) + NOISE_FLOOR), there)
-    return _Level(observed, weight, there, above, foretold, apart)
+def _observed(rows: Vector, learned: Vector, p: Vector) -> tuple[Vector, Vector, Vector, Vector]:
+    """Of sums [2, n, 5 + K], of others and of its own: outcomes [2, n]; what their mean is above what was expected of
+    them [2, n], as far as that is believed; and of requests like those, of its own if there are, what is expected [n],
+    and by traits alone [n]. `learned` [n, K]: weights of traits; `p` [n]: of this request, where there is none."""
+    weight = np.maximum(rows[..., 0], 0.0)
+    means = rows / np.where(weight > 0, weight, 1.0)[..., None]
+    foretold = means[..., 2]
+    there = np.where(weight > 0, kept(foretold + np.einsum("snk,nk->sn", means[..., 5:], learned)), p)
+    # Each weighs 1 ÷ the noise that was expected of it, of which this is the mean.
+    count = weight * np.maximum(foretold - means[..., 3] + NOISE_FLOOR, NOISE_FLOOR)
+    above = np.where(weight > 0, believed(means[..., 1] + foretold - there, count, there), 0.0)
+    first = (weight[1] > 0).astype(np.intp), np.arange(len(p))
+    # Where nearly all pass, or fail, others' outcomes move a rate by less.
+    above[0] *= np.minimum(doubt(there[first]) / doubt(there[0]), 1.0)
+    return count, above, there[first], foretold[first]
 
 
-def _carried(
-    level: _Level, reached: Vector, shift: Vector, prior: Vector, p: Vector, nodes: Vector
-) -> tuple[Vector, Vector]:
-    """From `reached` [n], which requests like those observed pass, to this one: its mean [n], and [3, n] were it easier
-    or harder than it looks. By as much as the odds moved, and by how it looks against the others. `shift`: of targets
-    without an outcome."""
-    observed, there, apart = level.observed, level.there, level.apart
-    rates = np.vstack((reached, there, kept(prior), kept(level.foretold), p, nodes))
+def _carried(rates: Vector, observed: Vector, apart: float) -> tuple[Vector, Vector]:
+    """From what requests like those observed pass to this one: its mean [n], and [3, n] were it easier or harder than
+    it looks. By as much as the odds moved, and by how it looks against the others.
+
+    `rates` [8, n]: what they pass, and what was expected of them; this one and they by traits alone; this one, as
+    expected, and by its nodes. `observed` [n]: whether there are any; `apart`: see `_apart`."""
+    (reached, there), rates = rates[:2], kept(rates)
     as_reached, as_there, as_prior, as_foretold, *as_looks = np.log(rates / (1 - rates))
-    odds = np.where(observed, as_reached - as_there, shift / (there * (1 - there)))
+    odds = as_reached - as_there
     unsure = np.where(observed, min(apart, 1.0), 1.0) * (np.array(as_looks) - as_looks[0])
     # What is left of how it looked by itself, once what was learned of all requests is taken into account.
     by_looks, left = as_prior - as_foretold, as_looks[0] - as_there
@@ -219,38 +206,45 @@ class Templates:
         rows = self._rows(template, at)
         if rows is None:
             return nodes, own_sd
-        p, known = NODE_WEIGHTS @ nodes, self._known.get(template)
         # Templates of an application differ in more than in how hard they look: what fails in one says nothing of that.
-        level = _observed(rows, learned[at], p, 1.0 if known is None else _apart(known.sums[at]))
-        observed, there, variance = level.observed, level.there, level.there * (1 - level.there) + NOISE_FLOOR
-        doubt_p, doubt_there = doubt(np.array((p, there)))
+        p, apart = NODE_WEIGHTS @ nodes, _apart(rows[1]) if rows[1].any() else 1.0
+        outcomes, above, there, foretold = _observed(rows, learned[at], p)
+        count = outcomes.sum(0)
+        variance, observed = there * (1 - there) + NOISE_FLOOR, count > 0
+        doubt_p, doubt_there, doubt_prior = doubt(np.array((p, there, prior)))
         # Of requests like those observed: what all targets share, and what is each one's own.
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2) * there * (1 - there) / (p * (1 - p))
-        own = (own_sd * doubt_there / doubt_p) ** 2 + np.minimum(OWN, variance / FEW)
-        of_mean = own + 1 / level.weight
-        precision = 1 / SHARED + (observed * steep**2 / of_mean).sum()
-        shift = steep * float((observed * steep * level.above / of_mean).sum() / precision)
-        reached = kept(there + shift + np.where(observed, own / of_mean * (level.above - shift), 0.0))
-        mean, moved = _carried(level, reached, shift, prior, p, nodes)
+        own = (own_sd * doubt_there / doubt_prior) ** 2 + variance / EXPECTED
+        # What others say changes what is expected, with which its own outcomes are compared.
+        of_others, of_its_own, of_all = 1 - variance / (own * np.vstack((outcomes, count)) + variance)
+        moved = of_others * above[0]
+        moved += of_its_own * (above[1] - moved)
+        precision = 1 / SHARED + (steep**2 * of_all / own).sum()
+        shared = steep * float((steep * moved / own).sum() / precision)
+        reached = kept(there + (1 - of_all) * shared + moved)
+        mean, by_node = _carried(np.vstack((reached, there, prior, foretold, p, nodes)), observed, apart)
         # As sure as own outcomes make it, at the rate that they show.
         doubt_reached, doubt_mean = doubt(np.array((reached, mean)))
-        of_own = np.sqrt(own / level.weight / of_mean * ((reached * (1 - reached) + NOISE_FLOOR) / variance))
+        of_own = np.sqrt(of_all * (reached * (1 - reached) + NOISE_FLOOR) / np.where(observed, count, 1.0))
         surer = np.minimum(own_sd * doubt_reached / doubt_p, of_own) * doubt_mean / doubt_reached
         own_sd = np.where(observed, surer, np.hypot(own_sd * doubt_mean / doubt_p, CARRIED * (mean - p)))
-        spread = (moved - NODE_WEIGHTS @ moved) * np.sqrt(1 - SHARED + 1 / precision)
+        spread = (by_node - NODE_WEIGHTS @ by_node) * np.sqrt(1 - SHARED + 1 / precision)
         # No further than to what a rate may be, so that the mean stays what it is.
         room = np.minimum((1 - LEAST - mean) / (spread.max(0) + 1e-9), (mean - LEAST) / (1e-9 - spread.min(0)))
         return mean + spread * np.minimum(room, 1.0), own_sd
 
     def _rows(self, template: str, at: NDArray[np.intp]) -> Vector | None:
-        """Sums [n, 5 + K] of a template and, like a few outcomes, of its application's others; None: of neither."""
+        """Sums [2, n, 5 + K] of its application's others, like a few outcomes, and of a template; None: of neither."""
         own, of_all = self._known.get(template), self._known.get(application_of(template))
-        rows = np.zeros((len(at), self._shape[1])) if own is None else own.sums[at]
-        if of_all is None:
-            return None if own is None else rows
-        others = of_all.sums[at] - _for_others(rows)
-        share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
-        return np.asarray(rows + np.where(others[:, :1] > LEAST_OTHERS, others * share, 0.0))
+        if own is None and of_all is None:
+            return None
+        rows = np.zeros((2, len(at), self._shape[1]))
+        rows[1] = 0.0 if own is None else own.sums[at]
+        if of_all is not None:
+            others = of_all.sums[at] - _for_others(rows[1])
+            share = np.minimum(MOST_OF_APPLICATION / np.maximum(others[:, :1], 1e-9), 1.0)
+            rows[0] = np.where(others[:, :1] > LEAST_OTHERS, others * share, 0.0)
+        return rows
 
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""

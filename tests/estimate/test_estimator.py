@@ -67,7 +67,8 @@ def test_a_target_of_which_only_easy_rows_are_known_is_no_bargain_elsewhere() ->
     prompts = [{"prompt_id": text, "prompt": text} for text in (*sums, *poems)]
     costs = {text: 0.001 if text in sums else 0.01 for text in (*sums, *poems)}
     rows = [row(text, name, 1, cost * times) for name, times in (("a", 1), ("b", 10)) for text, cost in costs.items()]
-    guess = fit(prompts, [*rows, row(sums[0], "odd", 1, 0.001)]).predict({"prompt": [sums[1], poems[1]]})
+    with pytest.warns(UserWarning, match="fewer than 8 scored rows.*: 'odd' has 1$"):
+        guess = fit(prompts, [*rows, row(sums[0], "odd", 1, 0.001)]).predict({"prompt": [sums[1], poems[1]]})
     assert guess.cost_usd[:, 2] == pytest.approx(guess.cost_usd[:, 0], rel=0.3)
     assert fit(prompts, rows).predict({"prompt": []}).p.shape == (0, 2)
 
@@ -100,19 +101,11 @@ def test_outcomes_move_the_estimate_and_narrow_it_and_those_that_teach_nothing_a
     assert learner.ignored == {f"updates_{reason}": 1 for reason in reasons}
 
 
-@each_row(
-    "target, score, cost, message",
-    [
-        ("nobody", 1.0, 0.1, "nobody"),
-        ("coder", 2.0, 0.1, "score"),
-        ("coder", 1.0, -0.1, "cost_usd"),
-        ("coder", 1.0, float("inf"), "cost_usd"),
-        ("coder", [1.0, 0.0], 0.1, "score"),
-    ],
-)
-def test_impossible_outcomes_are_refused(fitted: Estimator, target: str, score: Any, cost: float, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fitted.update("q3", target, score, cost)
+def test_impossible_outcomes_are_refused(fitted: Estimator) -> None:
+    tries: list[Any] = [("nobody", 1.0, 0.1), ("score", 2.0, 0.1), ("score", [1.0, 0.0], 0.1)]
+    for message, score, cost in (*tries, ("cost_usd", 1.0, -0.1), ("cost_usd", 1.0, float("inf"))):
+        with pytest.raises(ValueError, match=message):
+            fitted.update("q3", "nobody" if message == "nobody" else "coder", score, cost)
 
 
 ONE = [{"prompt_id": "a", "prompt": "Hello"}]
@@ -156,10 +149,11 @@ def test_what_is_not_used_is_counted_and_targets_come_in_the_order_that_is_asked
 
 
 def test_one_row_is_enough_but_says_little_and_costs_that_never_vary_have_a_finite_interval() -> None:
-    """On the page's own example; warnings are errors here."""
+    """On the page's own example; the operator hears of it, and a wrong answer does not raise what is expected."""
     for cost in (None, 0.5):
-        guess = fit(ONE, [row("a", "m", 1.0, cost)]).predict(ONE)
-        assert 0.5 < guess.p[0, 0] < 1
+        with pytest.warns(UserWarning, match="'m' has 1"):
+            wrong, half, guess = (fit(ONE, [row("a", "m", score, cost)]).predict(ONE) for score in (0.0, 0.5, 1.0))
+        assert 0.5 < wrong.p[0, 0] < half.p[0, 0] < guess.p[0, 0] < 1
         assert guess.p_sd[0, 0] > 0.001
         assert guess.cost_usd[0, 0] == pytest.approx(cost or 0.0)
         assert guess.choose(1.0).tolist() == ["m"]
@@ -169,8 +163,7 @@ def test_one_row_is_enough_but_says_little_and_costs_that_never_vary_have_a_fini
     rows += [row(number, "dear", 1.0, 0.01) for number in ids]
     guess = fit(prompts, rows).predict({"prompt": ["Which country is Oslo in?", "42", "用中文回答"]})
     assert np.allclose(guess.cost_usd, [0.001, 0.01], rtol=0.01)
-    assert ((guess.cost_p10 <= guess.cost_usd) & (guess.cost_usd <= guess.cost_p90)).all()
-    assert np.isfinite(guess.cost_p90).all()
+    assert ((guess.cost_p10 <= guess.cost_usd) & (guess.cost_usd <= guess.cost_p90) & (guess.cost_p90 < 9)).all()
 
 
 def test_the_mean_is_the_bill_where_a_few_run_away_and_four_costs_in_five_are_in_the_interval(tables: Tables) -> None:

@@ -356,6 +356,26 @@ def test_all_that_is_said_counts_in_its_own_template_and_what_reviewers_say_ever
         assert poisoned.observe(structs.replace(outcome(policy[-1].id, 1.0, READ), template=POISONED))
 
 
+@given(st.sampled_from((0.002, 0.05, 0.3, 0.5, 0.8)), st.sampled_from(TASKS), st.tuples(*[st.floats(0, 1)] * 3))
+def test_what_comes_of_a_target_elsewhere_never_moves_its_rate_in_a_template_the_other_way(
+    hard: float, task: Task, rights: tuple[float, ...]
+) -> None:
+    read, model = reading(hard, task=task), PassRateModel((WEAK, STRONG, UNKNOWN))
+    asked = structs.replace(SEEN, reading=read, template=POISONED, task=task)
+    for name, right, times in zip(("weak", "strong", "unknown"), rights, (1, 8, 50), strict=True):
+        for at in range(times):
+            score = float(int((at + 1) * right) > int(at * right))
+            model.observe(outcome(name, score, read, template=POISONED, task=task))
+    state = model.state()
+    for template, source, score in ((OTHER, "client", 0.0), (OTHER, "client", 1.0), ("", "reviewer.qa", 0.0)):
+        assert model.restore(state)
+        rates = model.expect(asked, np.arange(3)).p
+        for name, more in (("weak", 1.0), ("strong", 4.0), ("unknown", 15.0)) * 2:
+            assert model.observe(outcome(name, score, read, source=source, template=template, task=task, weight=more))
+            at, before, rates = model._at[name], rates, model.expect(asked, np.arange(3)).p
+            assert (rates[at] - before[at]) * (2 * score - 1) > -0.005
+
+
 NAMES = ["a", "5" * 24, "5" * 14 + "6" * 10, "0" * 24]
 GIVEN = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)
 

@@ -226,8 +226,8 @@ def test_columns_without_room_stand_below_with_their_labels(width: int) -> None:
 NAME = "anthropic/claude-haiku-4-5/us-east1"
 WEIGHED = Weighed(NAME, 0.85, 0.21, 17_701_775, 3_994_607, 36_946_620, 799, 73_081, 55_858_370, "chosen")
 CHEAPER = structs.replace(WEIGHED, target="local", p=0.5, cost_nano=5_000_000, why="dearer")
-DEARER = structs.replace(WEIGHED, target="best", p=0.95, cost_nano=53_000_000, why="not_evident")
-UNLIKELY = structs.replace(WEIGHED, p=0.3)
+DEARER = structs.replace(WEIGHED, target="best", p=0.95, cost_nano=53 * 10**6, value_nano=5 * 10**7, why="not_evident")
+UNLIKELY = structs.replace(WEIGHED, p=0.3, value_nano=0)
 SEEN = partial(StoredClassification, data_class="internal", classes=("internal",), causes=(), task=Task.MATHS)
 EXAMINED = PlacedExplanation(
     id="r",
@@ -268,7 +268,7 @@ def test_a_decision_tells_what_is_at_stake_and_what_was_expected() -> None:
         ({"weighed": (WEIGHED, CHEAPER)}, "local would save $0.013 and pass .35 less often"),
         ({"weighed": (WEIGHED, structs.replace(CHEAPER, p=WEIGHED.p - 0.0004))}, "save $0.013 and pass as often"),
         ({"weighed": (WEIGHED, structs.replace(CHEAPER, why="degraded"))}, "local was slow or failing"),
-        ({"weighed": (WEIGHED, DEARER)}, "best would cost 3 times as much for +.10, which is not sure enough"),
+        ({"weighed": (WEIGHED, DEARER)}, "best would cost 3 times as much for +.10 (expected to save $0.0059 once"),
         ({"weighed": (UNLIKELY, structs.replace(DEARER, why="dearer"))}, "too little to pay for a likelier one; best"),
         ({"weighed": (), "strategy": "ordered"}, f"{NAME}: the first in the route's order that may serve it"),
         ({"chosen": None, "dropped": (Dropped("t", "region", "not in the EU"),)}, "no target may serve it: t (not in"),
