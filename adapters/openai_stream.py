@@ -239,7 +239,7 @@ def marked(call: Call) -> bool:
     """Thoughts may stand in the text, between marks."""
     target = call.target
     parsed = target.engine is not None and target.engine.thinking_exact
-    return target.local and not parsed and target.model.thinking.contract is not Contract.NONE
+    return target.provider.local and not parsed and target.model.thinking.contract is not Contract.NONE
 
 
 def estimate_thoughts(call: Call, usage: Usage, choices: Iterable[ChatChoice]) -> Usage:
@@ -360,7 +360,7 @@ class ChatDecoder(EventStream):
         self._report: UsageReport | None = None
         self._ended = set[int]()
         """Choices that gave their reason."""
-        self._local, self._marked, self._thinks = call.target.local, marked(call), False
+        self._local, self._marked, self._thinks = call.target.provider.local, marked(call), False
         self._thought = self._written = 0
         """Characters, of targets that may not tell the tokens of both apart."""
         self._chosen = set[int]()

@@ -51,9 +51,9 @@ def check_asked(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str
     """`targets`: all that could be built."""
     for index, second in _asking(sensitivity):
         target = targets.get(second.target)
-        if target is not None and not target.local:
+        if target is not None and not target.provider.local:
             problem = f"target {target.id} is not local: a second opinion never leaves this machine"
-            local = ", ".join(name for name, other in targets.items() if other.local)
+            local = ", ".join(name for name, other in targets.items() if other.provider.local)
             remedy = f"name a local one: {local}" if local else "add a local target and name it"
             source.report((*_AT, index, "target"), problem, remedy)
 
@@ -364,7 +364,7 @@ def _with_own_prices(targets: dict[str, Target], version: str) -> dict[str, Targ
     prices = defaultdict[str, dict[str, Price]](dict)
     for target in targets.values():
         model, price = target.model, target.model.price
-        if not target.local and price is not None and price.version == version and not price.assumed:
+        if not target.provider.local and price is not None and price.version == version and not price.assumed:
             price = structs.replace(price, version=f"{SERVED}{model.id}, {version}")
             known = prices[target.provider.id].get(model.name, price)
             prices[target.provider.id][model.name] = max(known, price, key=attrgetter("output", "input"))

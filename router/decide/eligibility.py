@@ -163,7 +163,7 @@ def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objec
     still has its class was not: it hid, could not be read, or was only said to be there.
     """
     first = next(_anywhere(demands, target), None)
-    if first or target.local:
+    if first or target.provider.local:
         return first
     first = next(_elsewhere(demands, target), None)
     if first or demands.redact is not Redact.REMOTE:
@@ -386,7 +386,7 @@ def must_redact(target: Target, gate: Gate) -> bool:
 
 def narrowed(target: Target, region: str) -> str:
     """Why the caller's own wish for a region keeps a request from `target`. The wish is any text, and kept nowhere."""
-    if not region or target.local or target.region == region:
+    if not region or target.provider.local or target.region == region:
         return ""
     return f"the caller wants another region; this target is in {target.region or 'no stated region'}"
 

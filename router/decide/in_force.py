@@ -12,7 +12,7 @@ from router.decide.eligibility import ClassGuard, Requirements
 from router.types.target import Licence, Model, Provider, Target, Terms, Wire
 
 _place = attrgetter(
-    *("local", "provider.id", "provider.entity", "provider.jurisdiction", "region", "terms", "model.licence")
+    *("provider.local", "provider.id", "provider.entity", "provider.jurisdiction", "region", "terms", "model.licence")
 )
 DIGITS = 16
 """Of the SHA-256 in hex: 64 bits tell apart all policies that anybody will ever have."""

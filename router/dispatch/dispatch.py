@@ -195,7 +195,7 @@ class AttemptLoop(Struct):
             failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting.", status, rest_s)
             attempts.append(record.failed(failure))
             raise UpstreamFailure(failure)
-        presence.reads_on = target.reads_on(call.stream)
+        presence.reads_on = target.reads_on[call.stream]
         try:
             response = await self.to.egress.send(*self._outbound(record, shown.classes), record.leaves)
             return await self._receive(record, response)

@@ -80,7 +80,7 @@ class EgressFilter:
         if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):
             reason = "none of its replicas is at the address that was picked"
         if outbound.beside:
-            reason, url = reason or ("" if target.local else "it is not local"), url.removesuffix("/v1")
+            reason, url = reason or ("" if target.provider.local else "it is not local"), url.removesuffix("/v1")
         if reason:
             # Not the reason, which may quote the caller's own region.
             _log.warning("stopped by the egress filter: %s for %s", sorted(classes), target.id)

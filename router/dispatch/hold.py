@@ -262,7 +262,7 @@ class BudgetHold(Struct, eq=False):
         fits = left.usd >= known.tight.usd and left.thinking >= known.tight.thinking
         if not enough and (cap is not None or not fits or not known.metered or known.blind):
             fitted = fit(step, self._request, left, self.learned, cap)
-        if fitted is not None and (self.bound.spending or self.bound.caps) and step.target.reads_on(stream=True):
+        if fitted is not None and (self.bound.spending or self.bound.caps) and step.target.reads_on[True]:
             return structs.replace(fitted, metered=False)  # to end it early stops no bill: its whole cap is held
         if fitted is not None and fitted.metered and not enough:
             fitted = self._within_reach(step, fitted, left)

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 def away(target: Target, _: frozenset[str]) -> str:
     """Why it is not sent there, whatever a policy says."""
-    return "" if target.local else "a second opinion never leaves this machine"
+    return "" if target.provider.local else "a second opinion never leaves this machine"
 
 
 class SideCall(Struct, frozen=True):
@@ -276,7 +276,7 @@ async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str,
         media = media_tokens(target, request), media_tokens(target, request, usual=True)
         return await asyncio.get_running_loop().run_in_executor(COUNTING, count_prompt, name, request, *media)
     unread = request.images or request.audio_seconds or request.file_bytes
-    if unread or request.prompts > 1 or not (asks and target.local and target.provider.quirks.tokenize):
+    if unread or request.prompts > 1 or not (asks and target.provider.local and target.provider.quirks.tokenize):
         return None
     call = Call(
         target=target,

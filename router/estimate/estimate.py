@@ -171,7 +171,7 @@ def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work
     number, new = inf if rung.number is None else rung.number, prior_share(outputs.count)
     # What little was asked for says how much is thought there: of what needs more, no more than a few times the most.
     most = min(max(thought, CREDIBLE * thinkings.upper(LONG)) if thought else inf, number)
-    ahead = None if (thinking and not control.streamed) or target.reads_on(stream=True) else learned.ahead(target.id)
+    ahead = None if (thinking and not control.streamed) or target.reads_on[True] else learned.ahead(target.id)
     return UsualOutput(
         visible=visible,
         thought=thoughts,

@@ -103,7 +103,7 @@ class Card(NamedTuple):
 
 def card(target: Target) -> Card:
     model, price = target.model, target.model.price
-    rate = price.output if price is not None and price != WORST_CASE and not target.local else None
+    rate = price.output if price is not None and price != WORST_CASE and not target.provider.local else None
     scored = 0.0 if (known := model.scored or model.thinking).can_stop else depth(known.typical())
     return Card(model.scores, model.active_b, model.parameters_b, rate, model.context, scored)
 

@@ -30,8 +30,8 @@ class Destination(NamedTuple):
         if target is None:
             return cls()
         provider = target.provider
-        law = None if target.local else provider.jurisdiction or None
-        return cls(provider.entity or provider.id, law, target.local)
+        law = None if provider.local else provider.jurisdiction or None
+        return cls(provider.entity or provider.id, law, provider.local)
 
 
 # Attempts judged again: by the policy that was in force for each, with the rule that stood at the door.

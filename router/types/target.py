@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
@@ -387,7 +388,7 @@ SNAPSHOT = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|\d{3,4}|latest)$")
 """How providers mark one state of a model: gpt-5-2025-08-07, claude-opus-4-1-20250805, gemini-2.5-pro-001."""
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class Target(Struct, frozen=True, kw_only=True, dict=True):
     """A (model, effort) at one place: the unit that is estimated, chosen, called and charged."""
 
     id: str
@@ -424,15 +425,14 @@ class Target(Struct, frozen=True, kw_only=True):
     served: Price | None = None
     """Of a dearer model that answers in its place: estimates and holds go by it. None: its own."""
 
-    def reads_on(self, stream: bool) -> bool:
-        """An answer that its client left is read to its end. Remote providers write unstreamed ones to the end."""
+    @cached_property
+    def reads_on(self) -> tuple[bool, bool]:
+        """Whether an answer that its client left is read to its end: a whole one, which remote providers write to the
+        end; and a stream."""
         if self.abandoned is not None:
-            return self.abandoned is AbandonedAnswer.READ_ON
-        return not self.provider.local and (not stream or self.provider.abandoned is AbandonedAnswer.READ_ON)
-
-    @property
-    def local(self) -> bool:
-        return self.provider.local
+            return (self.abandoned is AbandonedAnswer.READ_ON,) * 2
+        remote = not self.provider.local
+        return remote, remote and self.provider.abandoned is AbandonedAnswer.READ_ON
 
     def price(self, served: str) -> Price | None:
         """Of the model that answered, by the name that the provider states; its own for another snapshot. Of one that

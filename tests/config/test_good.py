@@ -35,7 +35,7 @@ def test_targets_of_the_catalog_at_an_engine_and_written_out() -> None:
     assert (mini.id, mini.model.id, mini.provider.id, mini.effort) == ("mini", "openai/gpt-5-mini", "openai", "low")
     assert (mini.base_url, mini.api_key) == ("https://api.openai.com/v1", Secret(ENVIRON["OPENAI_API_KEY"]))
     assert ENVIRON["OPENAI_API_KEY"] not in repr(mini)
-    assert (mini.local, local.local) == (False, True)
+    assert (mini.provider.local, local.provider.local) == (False, True)
     assert (local.base_url, local.api_key) == (ENGINES["smollm2"].urls[0], None)
     assert own.model.id == "vllm/my-model"
     assert own.model.capabilities == {Capability.CHAT, Capability.TOOLS}
