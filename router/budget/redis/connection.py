@@ -21,9 +21,10 @@ from redis.asyncio.sentinel import Sentinel
 from router.settings import SettingError
 from router.types.target import Secret
 
-CONNECT_S = 0.5
-COMMAND_S = 0.5
-"""How long a server may answer nothing while something is asked; an answer takes less than a millisecond."""
+CONNECT_S = 1.0
+COMMAND_S = 2.0
+"""How long a server may answer nothing while something is asked: an answer takes less than a millisecond, a sync to a
+busy disk up to a second."""
 SLOWEST_S = 30.0
 """How long one command waits in a queue that moves."""
 GRACE_S = 0.02
