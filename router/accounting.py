@@ -131,8 +131,7 @@ class Settlement(Struct, eq=False):
         ask = budget.ask(steps, exactly=self._tries < MOST_TRIES)
         held = budget.reservation.granted if budget.reservation.holds else Amount() if bound.accounts else ask.whole
         self._birth(decision, held, at_ms)
-        deadline = decision.stakes.deadline_ms
-        patience = PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline)
+        patience = min(PATIENCE_MS, decision.stakes.deadline_ms or PATIENCE_MS)
         try:
             if not accounting.journal.available:
                 raise LedgerUnavailable

@@ -469,7 +469,8 @@ class AttemptRecord:
 
     def _usual(self, took_ms: int, prior_ms: float) -> int:
         pace = self._learned.pace(self.step.target.id)
-        return ceil(took_ms / (pace.ms_per_token if pace.weight else prior_ms)) * self.call.n
+        each_ms = pace.median_ms(min(prior_ms, PRIOR_MS_PER_TOKEN)) if pace.weight else prior_ms
+        return ceil(took_ms / each_ms) * self.call.n
 
     def _tokens(self, size: int) -> int:
         """Output tokens of so many bytes: at most the cap, unless they are too many for it, or it is doubted."""

@@ -69,7 +69,6 @@ class HedgeRace(Struct, eq=False):
 
 class AttemptOptions(Struct, frozen=True):
     role: str = ""
-    """`Attempt.role`."""
     fallback: bool = False
     """Something else stands ready: long pauses are not worth it."""
     whole: bool = False
@@ -170,6 +169,8 @@ class BudgetHold(Struct, eq=False):
     attempts: list[Attempt] = []
     reading: set[asyncio.Task[None]] = set()
     """Attempts that were late, and are read on: what they cost is not known before."""
+    _awaited: list[Amount] = []
+    """What was held when each of these was late: all of it may be what it costs."""
     waits: list[list[float]] = []
     """See `waited_ms`."""
     _extending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -259,8 +260,7 @@ class BudgetHold(Struct, eq=False):
             metered=not enough,
             thinks=whole.thinking > 0,
         )
-        fits = left.usd >= known.tight.usd and left.thinking >= known.tight.thinking
-        if not enough and (cap is not None or not fits or not known.metered or known.blind):
+        if not enough and (cap is not None or not known.metered or known.blind or known.tight.beyond(left) != Amount()):
             fitted = fit(step, self._request, left, self.learned, cap)
         if fitted is not None and (self.bound.spending or self.bound.caps) and step.target.reads_on[True]:
             return structs.replace(fitted, metered=False)  # to end it early stops no bill: its whole cap is held
@@ -301,17 +301,12 @@ class BudgetHold(Struct, eq=False):
             return False
         if not (self.bound.spending or self.bound.caps):
             return True
-        wholes = [step.estimate.whole for step in steps]
-        wanted = Amount(sum(whole.usd for whole in wholes), sum(whole.thinking for whole in wholes))
-        lacking = self._lacking(steps, wanted)
-        if lacking != Amount() and await self.extend(lacking):
-            lacking = self._lacking(steps, wanted)
-        return lacking == Amount()
-
-    def _lacking(self, steps: Sequence[Candidate], wanted: Amount) -> Amount:
-        """At whichever of the targets has least left."""
-        left = [self.left(step.target.id) for step in steps]
-        return wanted.beyond(Amount(min(amount.usd for amount in left), min(amount.thinking for amount in left)))
+        wanted = Amount(sum(row.estimate.whole.usd for row in steps), sum(row.estimate.whole.thinking for row in steps))
+        while True:
+            left = [self.left(step.target.id) for step in steps]
+            least = Amount(min(amount.usd for amount in left), min(amount.thinking for amount in left))
+            if (lacking := wanted.beyond(least)) == Amount() or not await self.extend(lacking):
+                return lacking == Amount()
 
     async def extend(self, more: Amount) -> bool:
         """Whether anything could be added to what is held."""
@@ -333,7 +328,7 @@ class BudgetHold(Struct, eq=False):
     def read_on(self, late: Coroutine[Any, Any, Attempt]) -> None:
         """The provider of the last attempt writes on, and bills it: what it reports takes the place of the estimate, if
         it comes. Too many at once are not read on."""
-        estimate, reading = self.attempts[-1], self._room.reading
+        estimate, reading, held = self.attempts[-1], self._room.reading, self.reservation.granted
 
         async def read() -> None:
             try:
@@ -343,9 +338,11 @@ class BudgetHold(Struct, eq=False):
                     _log.error("a late answer of %s can't be read (%s)", estimate.target.id, type(error).__name__)
             else:
                 self.attempts[:] = [attempt if row is estimate else row for row in self.attempts]
+            self._awaited.remove(held)
 
         if len(reading) >= MOST_READ_ON:
             return late.close()
+        self._awaited.append(held)
         task = asyncio.ensure_future(read())
         self.reading.add(task)
         reading.add(task)
@@ -393,6 +390,9 @@ class BudgetHold(Struct, eq=False):
         for attempt in self.attempts:
             usd -= attempt.cost.nano if bound.usd else 0
             thinking -= thought(attempt) if bound.thinks else 0
+        for held in self._awaited:
+            usd = min(usd, granted.usd - held.usd) if bound.usd else usd
+            thinking = min(thinking, granted.thinking - held.thinking) if bound.thinks else thinking
         return Amount(usd, thinking)
 
     def charges(self) -> tuple[list[int], bool, int | None]:
@@ -425,8 +425,7 @@ class BudgetHold(Struct, eq=False):
 
 def thought(attempt: Attempt) -> int:
     """Thinking tokens that an attempt is charged; all of its output where the provider does not tell them apart."""
-    usage = attempt.usage
-    if usage is None:
+    if (usage := attempt.usage) is None:
         return 0
     if usage.output_reasoning is not None:
         return usage.output_reasoning

@@ -109,7 +109,7 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
         yield events if restorer is None else restorer.feed(events)
         if decoder.complete:
             return
-        if record.past_cap(decoder):
+        if not record.step.target.reads_on[True] and record.past_cap(decoder):  # else it is billed to its end
             record.stopped = PAST_CAP
         elif meter is not None and not decoder.finished:
             await keep_paid(record, decoder, meter)

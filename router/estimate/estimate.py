@@ -154,8 +154,7 @@ def sized(
 
 
 def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work) -> UsualOutput:
-    terms = target.model.thinking, target.abandoned, target.provider.id
-    key = (terms, rung.effort, rung.number, rung.thinks, work)
+    key = target.model.thinking, target.abandoned, target.provider.id, rung.effort, rung.number, rung.thinks, work
     return learned.recall(target.id, key, _usual, target, rung, learned, work)
 
 

@@ -75,8 +75,11 @@ class Pace(Struct):
     @property
     def ms_per_token(self) -> float:
         """Expected, once the first is there."""
-        median = (self.each + self.prior * log(PRIOR_MS_PER_TOKEN)) / (self.weight + self.prior)
-        return exp(median + self.sd**2 / 2)
+        return self.median_ms(PRIOR_MS_PER_TOKEN) * exp(self.sd**2 / 2)
+
+    def median_ms(self, prior_ms: float) -> float:
+        """Of a token, where one takes `prior_ms` before anything was seen."""
+        return exp((self.each + self.prior * log(prior_ms)) / (self.weight + self.prior))
 
     @property
     def sd(self) -> float:

@@ -427,8 +427,7 @@ class Target(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def reads_on(self) -> tuple[bool, bool]:
-        """Whether an answer that its client left is read to its end: a whole one, which remote providers write to the
-        end; and a stream."""
+        """Whether what its client left is read to its end: a whole answer, which remote providers write; a stream."""
         if self.abandoned is not None:
             return (self.abandoned is AbandonedAnswer.READ_ON,) * 2
         remote = not self.provider.local

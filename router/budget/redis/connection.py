@@ -23,8 +23,7 @@ from router.types.target import Secret
 
 CONNECT_S = 1.0
 COMMAND_S = 2.0
-"""How long a server may answer nothing while something is asked: an answer takes less than a millisecond, a sync to a
-busy disk up to a second."""
+"""How long a server may answer nothing while something is asked: to sync a busy disk takes up to a second."""
 SLOWEST_S = 30.0
 """How long one command waits in a queue that moves."""
 GRACE_S = 0.02
