@@ -17,10 +17,10 @@ from tests.money.books import IN, OUT, PRICE, account, budgets, change, row_of, 
 from tests.tables import each_row
 
 HIDDEN = {"contract": "always_on", "levels": ["on"], "tokens": [400]}
-GONE = Event()
-"""The client has: `soon` answers."""
-ANSWER = 20 * IN + 420 * OUT
+GONE = Event()  # the client has: `soon` answers
+ANSWER = 20 * IN + 1_520 * OUT
 ROUTES = {name: f"at-{name}" for name in ("read-on", "whole", "cancel", "late", "slow", "rich", "begun")}
+ROUTES["falls"] = "at-slow at-rich"
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -29,18 +29,18 @@ def policy(url: str) -> dict[str, Any]:
         "at-read-on": target(url, "soon", thinking=HIDDEN, abandoned="read_on", **wide),
         "at-whole": target(url, "soon", thinking=HIDDEN, **wide),
         "at-cancel": target(url, "never", thinking=HIDDEN, abandoned="cancel", **wide),
-        "at-slow": target(url, "soon", abandoned="read_on", timeouts={"first_ms": 200}, retries=0, **wide),
-        "at-rich": target(url, "soon", timeouts={"first_ms": 200}, retries=0, **wide),
+        "at-slow": target(url, "soon", abandoned="read_on", timeouts={"first_ms": 600}, retries=0, **wide),
+        "at-rich": target(url, "soon", timeouts={"first_ms": 600}, retries=0, **wide),
         "at-begun": target(url, "begun", abandoned="read_on", timeouts={"between_ms": 200}, **wide),
         "at-late": target(url, "silence", thinking=HIDDEN, timeouts={"first_ms": 100}, **wide),
     }
-    return rules(targets, ROUTES, budgets(dict.fromkeys(ROUTES, 2) | {"rich": 2_000}))
+    return rules(targets, ROUTES, budgets(dict.fromkeys(ROUTES, 2) | {"rich": 2_000, "falls": 0.18}))
 
 
 @pytest.fixture(autouse=True)
 def behaviours(upstream: Upstream) -> None:
-    answer = Answer(text=(WORD,) * 20, reasoning=(WORD,) * 400)
-    tokens = Tokens(uncached=20, visible=20, reasoning=400)
+    answer = Answer(text=(WORD,) * 20, reasoning=(WORD,) * 1_500)
+    tokens = Tokens(uncached=20, visible=20, reasoning=1_500)
 
     def late(*_: object) -> Answer:
         GONE.wait(60)
@@ -80,7 +80,7 @@ def test_an_answer_that_is_billed_all_the_same_is_read_to_its_end(
     row = gateway.row(request_id)
     (attempt,) = row["attempts"]
     assert (row["status"], row["error"], row["cost"]) == (499, "client_gone", ANSWER)
-    assert (attempt["usage_source"], attempt["output_reasoning"]) == ("reported", 400)
+    assert (attempt["usage_source"], attempt["output_reasoning"]) == ("reported", 1_500)
     assert not upstream.last.wait().client_gone
     assert account(gateway, route) == (before + ANSWER, 0)
 
@@ -122,9 +122,9 @@ def test_a_timeout_while_thoughts_are_hidden_is_charged_for_them(gateway: Gatewa
     assert OUT < 0.9 * OUT * row["attempts"][0]["total_ms"] < row["cost"] <= row["held"], "a token a millisecond"
 
 
-@each_row("route, status", [("slow", 504), ("rich", 504), ("begun", 200)])
+@each_row("route, status", [("slow", 504), ("falls", 402), ("rich", 504), ("begun", 200)])
 def test_a_late_answer_is_held_for_until_it_is_known_what_it_cost(gateway: Gateway, route: str, status: int) -> None:
-    """Its client has had a timeout: the provider writes on, and bills it. With room for all it is asked as a whole."""
+    """Its client has had a timeout: the provider writes on, and bills it; a fallback can't have that money."""
     GONE.clear()
     reply = gateway.chat(route, stream=status == 200)
     assert (reply.status, gateway.row(reply.id)["state"], account(gateway, route)[1] > 0) == (status, "held", True)
