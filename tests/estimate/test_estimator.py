@@ -163,7 +163,7 @@ def test_one_row_is_enough_but_says_little_and_costs_that_never_vary_have_a_fini
     rows += [row(number, "dear", 1.0, 0.01) for number in ids]
     guess = fit(prompts, rows).predict({"prompt": ["Which country is Oslo in?", "42", "用中文回答"]})
     assert np.allclose(guess.cost_usd, [0.001, 0.01], rtol=0.01)
-    assert ((guess.cost_p10 <= guess.cost_usd) & (guess.cost_usd <= guess.cost_p90) & (guess.cost_p90 < 9)).all()
+    assert ((guess.cost_p10 <= guess.cost_usd) & (guess.cost_usd <= guess.cost_p90) & np.isfinite(guess.cost_p90)).all()
 
 
 def test_the_mean_is_the_bill_where_a_few_run_away_and_four_costs_in_five_are_in_the_interval(tables: Tables) -> None:
