@@ -202,7 +202,7 @@ def tokens(case: Case) -> Tokens | None:
         # A count of no thoughts is left out, but the total says that there were none.
         return msgspec.structs.replace(counted, reasoning=counted.reasoning or 0)
     # llama.cpp counts one of several choices: the output is that times n, and marked as estimated.
-    return _told_apart(case, counted).choices(case.n) if counted and case.wire == "llamacpp" else counted
+    return _told_apart(case, counted).share(case.n) if counted and case.wire == "llamacpp" else counted
 
 
 def _told_apart(case: Case, told: Tokens) -> Tokens:

@@ -40,12 +40,13 @@ class Ask(Struct, frozen=True, kw_only=True):
         return self.model.partition("@")[0]
 
 
-class BadRequest(Exception):
-    """The wire does not accept this request: its message and the field at fault."""
+class Fault(Exception):
+    """An error reply: `kind` is a key of `errors.yaml`, or `request` where the wire does not accept it, which alone has
+    a `message` and the field at fault."""
 
-    def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.message, self.param = message, param
+    def __init__(self, kind: str, message: str = "", param: str | None = None) -> None:
+        super().__init__(kind)
+        self.kind, self.message, self.param = kind, message, param
 
 
 def record(value: object) -> Json:
@@ -138,13 +139,8 @@ class Tokens(Struct, frozen=True):
     def cache_missed(self) -> int:
         return self.input - self.cache_read
 
-    def choices(self, n: int) -> "Tokens":
-        """The count of `n` choices like this one: one prompt, n outputs."""
-        thought = None if self.reasoning is None else self.reasoning * n
-        return msgspec.structs.replace(self, visible=self.visible * n, reasoning=thought)
-
-    def share(self, part: int, whole: int) -> "Tokens":
-        """The count after `part` of `whole` pieces of output: input is known from the start."""
+    def share(self, part: int, whole: int = 1) -> "Tokens":
+        """After `part` of `whole` pieces of output, or of `part` choices: one prompt, known from the start."""
         thought = None if self.reasoning is None else self.reasoning * part // whole
         return msgspec.structs.replace(self, visible=self.visible * part // whole, reasoning=thought)
 
@@ -302,14 +298,6 @@ def built_in(ask: Ask) -> Behaviour | None:
 RETRY_AFTER_S = 1
 
 
-class Fault(Struct, frozen=True):
-    """`kind` is a key of `errors.yaml`, or `request`; `message` and `param` belong to a bad request only."""
-
-    kind: str
-    message: str = ""
-    param: str | None = None
-
-
 class SseFrame(Struct, frozen=True):
     """One event; `content` marks those that carry a piece of the answer."""
 
@@ -354,8 +342,8 @@ class WireFormat(ABC):
     """Comments that it sends before a stream's first event."""
 
     @abstractmethod
-    def ask(self, body: Json, ask: Ask) -> Ask:
-        """`ask` (what the path told) completed from the body; raises `BadRequest` where the real one answers 400."""
+    def ask(self, body: Json) -> Ask:
+        """Raises `Fault` where the real one answers 400."""
 
     @abstractmethod
     def whole(self, ask: Ask, behaviour: Behaviour) -> object: ...

@@ -14,7 +14,6 @@ from router.testing.upstream.behaviours import (
     EMBEDDING,
     Answer,
     Ask,
-    BadRequest,
     Behaviour,
     Fault,
     Json,
@@ -34,7 +33,7 @@ _ERROR = {"error": {name: name for name in ("message", "type", "param", "code")}
 
 
 class Flavour(Struct, frozen=True, kw_only=True):
-    """How a provider departs from OpenAI's chat wire: a row of `flavours.yaml`.
+    """How a provider departs from OpenAI's chat wire: a row of `flavours.yaml`, whose head explains the fields.
 
     `reported` is what it tells of the true counts; `usage` writes exactly that.
     """
@@ -46,31 +45,27 @@ class Flavour(Struct, frozen=True, kw_only=True):
     cache_read: bool = True
     cache_write: bool = False
     reasoning_field: str = ""
-    """Where the thinking text stands; empty: it is not shown."""
     thinking_parts: bool = False
-    """Content is a list with thinking parts."""
     usage_place: str = "chunk"
-    """Of a stream: "chunk" (a last one, without choices), "finish" (beside it), "choice" (in it), "x_groq"."""
     always_usage: bool = False
     usage_null: bool = False
-    """Until the last chunk says `usage: null`, where usage was asked for."""
     one_choice: bool = False
-    """With n > 1 the usage counts one choice only."""
     responses: bool = False
     ignores_tools: bool = False
     fields: frozenset[str] = frozenset()
-    """Those of a chat that it knows, where it refuses others."""
     served: str = "{model}-2026-01-01"
-    """What the provider calls the model that served."""
     comment: str = ""
-    """Sent before the first event of each stream."""
+    members: tuple[str, ...] = ()
+    added: Json = {}
+    with_usage: Json = {}
 
     def name_of(self, ask: Ask) -> str:
         """Of the model that served."""
         return ask.served or self.served.format(model=ask.model)
 
-    def reported(self, tokens: Tokens) -> Tokens:
-        """`tokens` with every bucket that this provider does not split folded into its plain neighbour."""
+    def reported(self, tokens: Tokens, n: int) -> Tokens:
+        """Of `n` choices, with every bucket that this provider does not split folded into its plain neighbour."""
+        tokens = tokens.share(1 if self.one_choice else n)
         if not self.splits_reasoning:
             tokens = msgspec.structs.replace(tokens, visible=tokens.output, reasoning=None)
         tokens = msgspec.structs.replace(tokens, cache_write=tokens.written, cache_write_1h=0)
@@ -92,15 +87,8 @@ class Flavour(Struct, frozen=True, kw_only=True):
 
     def dress(self, reply: Json) -> Json:
         """The last touch on a whole reply and on each chunk."""
-        if self.name == "openrouter":
-            return {**reply, "provider": "Scripted"}
-        if self.name != "llamacpp":
-            return reply
-        # llama.cpp writes `choices` first and ends with its timings.
-        order = ("choices", "created", "model", "system_fingerprint", "object", "usage", "id")
-        known = {name: reply[name] for name in order if name in reply}
-        timings = {"cache_n": 0, "prompt_n": 20, "prompt_ms": 1.5, "predicted_n": 10, "predicted_ms": 9.1}
-        return {**known, **({"timings": timings} if "usage" in reply else {})}
+        shown = {name: reply[name] for name in self.members or reply if name in reply}
+        return shown | self.added | (self.with_usage if "usage" in reply else {})
 
 
 _BUCKETS = (
@@ -144,12 +132,11 @@ def reported(wire: str, behaviour: str, n: int = 1) -> Tokens | None:
         return row.tokens
     if wire == "gemini":
         # Writes to the cache are plain input here; thoughts of nothing are not mentioned.
-        tokens = row.tokens.choices(n)
+        tokens = row.tokens.share(n)
         uncached = tokens.uncached + tokens.written
         plain = msgspec.structs.replace(tokens, uncached=uncached, cache_write=0, cache_write_1h=0)
         return msgspec.structs.replace(plain, reasoning=plain.reasoning or None)
-    flavour = FLAVOURS[wire]
-    return flavour.reported(row.tokens.choices(1 if flavour.one_choice else n))
+    return FLAVOURS[wire].reported(row.tokens, n)
 
 
 CREATED = 1_790_000_000
@@ -167,8 +154,7 @@ class _OpenAIWire(WireFormat):
         return [SseFrame(self.error(fault)[1]), DONE]
 
     def _count(self, tokens: Tokens, n: int) -> Json:
-        flavour = self._flavour
-        return counted(flavour.usage, flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
+        return counted(self._flavour.usage, self._flavour.reported(tokens, n))
 
 
 class OpenAIChat(_OpenAIWire):
@@ -179,11 +165,11 @@ class OpenAIChat(_OpenAIWire):
         super().__init__(flavour)
         self.preamble = flavour.comment
 
-    def ask(self, body: Json, ask: Ask) -> Ask:
+    def ask(self, body: Json) -> Ask:
         if not body.get(self.needs):
-            raise BadRequest(f"Missing required parameter: '{self.needs}'.", self.needs)
+            raise Fault("request", f"Missing required parameter: '{self.needs}'.", self.needs)
         if self._flavour.fields and (unknown := sorted(body.keys() - self._flavour.fields)):
-            raise BadRequest(f"Unknown parameter: '{unknown[0]}'.", unknown[0])
+            raise Fault("request", f"Unknown parameter: '{unknown[0]}'.", unknown[0])
         fmt, n = record(body.get("response_format")), body.get("n")
         tools = [] if self._flavour.ignores_tools else rows(body.get("tools"))
         return asked(
@@ -215,20 +201,16 @@ class OpenAIChat(_OpenAIWire):
         return {"id": self.identifier, **stamp, "system_fingerprint": "fp_1"}
 
     def _choice(self, answer: Answer, index: int) -> Json:
-        message = {"role": "assistant", "content": self._content(answer), "refusal": "".join(answer.refusal) or None}
+        content: object = "".join(answer.text) or None
+        if self._flavour.thinking_parts and answer.reasoning:
+            content = [_thinking("".join(answer.reasoning)), *([{"type": "text", "text": content}] if content else [])]
+        message = {"role": "assistant", "content": content, "refusal": "".join(answer.refusal) or None}
         if answer.reasoning and self._flavour.reasoning_field:
             message[self._flavour.reasoning_field] = "".join(answer.reasoning)
         if answer.calls:
             message["tool_calls"] = [_call(call) for call in answer.calls]
         logprobs = logprobs_of(answer.text) if answer.logprobs else None
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": answer.finish}
-
-    def _content(self, answer: Answer) -> object:
-        text = "".join(answer.text) or None
-        if not (self._flavour.thinking_parts and answer.reasoning):
-            return text
-        shown = [{"type": "text", "text": text}] if text else []
-        return [_thinking("".join(answer.reasoning)), *shown]
 
     def _deltas(self, answer: Answer, index: int) -> Iterator[Json]:
         pieces = [{"role": "assistant", "content": None if answer.calls else ""}, *self._pieces(answer)]
@@ -312,9 +294,9 @@ class OpenAICompletions(OpenAIChat):
 
 
 class OpenAIEmbeddings(_OpenAIWire):
-    def ask(self, body: Json, ask: Ask) -> Ask:
+    def ask(self, body: Json) -> Ask:
         if "input" not in body:
-            raise BadRequest("Missing required parameter: 'input'.", "input")
+            raise Fault("request", "Missing required parameter: 'input'.", "input")
         return Ask(model=str(body.get("model", "")), body=body)
 
     def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
@@ -332,7 +314,7 @@ class OpenAIEmbeddings(_OpenAIWire):
         return {**reply, **({} if behaviour.reports == "missing" else usage)}
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
-        raise BadRequest("Embeddings are not streamed.", "stream")
+        raise Fault("request", "Embeddings are not streamed.", "stream")
 
     def error_frames(self, fault: Fault) -> list[SseFrame]:
         return []

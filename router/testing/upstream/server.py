@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from http.client import responses
 from itertools import count
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import unquote
 from weakref import WeakSet
 
@@ -19,7 +18,6 @@ import msgspec
 from router.testing.upstream.behaviours import (
     RETRY_AFTER_S,
     Ask,
-    BadRequest,
     Behaviour,
     Break,
     Fault,
@@ -93,11 +91,10 @@ class HttpConnection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._number = next(_NUMBERS)
         self._request = Recorded(self._number)
-        self._transport: asyncio.Transport | None = None
+        self._transport: Any = None
         self.closes_under_next = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
@@ -152,14 +149,12 @@ class HttpConnection(asyncio.Protocol):
         for i, piece in enumerate(pieces):
             if i:
                 await asyncio.sleep(PAUSE_S)
-            assert self._transport is not None
             self._transport.write(piece)
             await self._writable.wait()
 
     def close(self) -> None:
         """After what has been written so far."""
-        if self._transport is not None:
-            self._transport.close()
+        self._transport.close()
 
 
 def head(status: int, headers: dict[str, str]) -> bytes:
@@ -224,13 +219,16 @@ class ScriptedServer:
         return connection
 
     async def handle(self, connection: HttpConnection, request: Recorded) -> None:
-        if connection.closes_under_next:
-            self.requests.append(request)
-            connection.close()
-            return
         try:
-            if not await self._own(connection, request):
+            page = self.page(request)
+            about_itself = self._about_itself(request) if page is None else None
+            if about_itself is None:
                 self.requests.append(request)
+            if connection.closes_under_next:
+                connection.close()
+            elif reply := page or about_itself:
+                await _send(connection, reply)
+            else:
                 await self._answer(connection, request)
         except Exception as error:
             self.errors.append(error)
@@ -238,65 +236,46 @@ class ScriptedServer:
         if not request.keep_alive:
             connection.close()
 
-    async def _own(self, connection: HttpConnection, request: Recorded) -> bool:
-        """Whether it was a question about the server itself."""
-        if (page := self.page(request)) is not None:
-            self.requests.append(request)
-            await _turn(connection, page)
-            return True
+    def _about_itself(self, request: Recorded) -> Page | None:
+        """The answer to a question about the server."""
         if request.path == CONTROL:
             if request.method == "DELETE":
                 self.clear()
-            await _send(connection, 200, [request.public() for request in self.requests])
-            return True
-        if request.method == "GET" and request.path.endswith("/v1/models"):
-            await _send(connection, 200, models())
-            return True
-        return False
+            return _json_page(200, [request.public() for request in self.requests])
+        return _json_page(200, models()) if request.method == "GET" and request.path.endswith("/v1/models") else None
 
     async def _answer(self, connection: HttpConnection, request: Recorded) -> None:
-        route = self._route(request)
-        if route is None:
-            await _refuse(connection, self._wires["/v1/chat/completions"], Fault("path"))
-            return
-        wire, model = route
+        wire = self._route(request)
         try:
-            ask = wire.ask(msgspec.json.decode(request.body, type=Json), model)
-        except BadRequest as refused:
-            await _refuse(connection, wire, Fault("request", refused.message, refused.param))
-        except msgspec.DecodeError:
-            await _refuse(connection, wire, Fault("request", "We could not parse the JSON body of your request."))
-        else:
-            behaviour = self.behaviour(ask) or _MISSING
-            ask = msgspec.structs.replace(ask, served=behaviour.served)
-            await self._act(connection, request, wire, ask, behaviour)
+            if wire is None:
+                raise Fault("path")
+            ask = wire.ask(_body(request))
+            behaviour = self.behaviour(ask) or Behaviour(fault="model")
+            ask, key = msgspec.structs.replace(ask, served=behaviour.served), (request.path, ask.model)
+            if behaviour.fault and not (behaviour.once and key in self._met):
+                self._met.add(key)
+                raise Fault(behaviour.fault)
+            await self._act(connection, wire, ask, behaviour)
+        except Fault as fault:
+            status, body = (wire or self._wires["/v1/chat/completions"]).error(fault)
+            later = {"retry-after": str(RETRY_AFTER_S)} if fault.kind == "rate" else {}
+            await _send(connection, _json_page(status, body, **later))
 
-    def _route(self, request: Recorded) -> tuple[WireFormat, Ask] | None:
-        """Where the path leads: the wire, and what the path alone says (Gemini: model and streaming)."""
-        if request.method != "POST":
-            return None
+    def _route(self, request: Recorded) -> WireFormat | None:
+        """Where the path leads."""
+        wire = self._wires.get(request.path)
         if request.path.startswith(_GEMINI):
             model, _, verb = request.path.removeprefix(_GEMINI).rpartition(":")
             streams = verb == "streamGenerateContent" and "alt=sse" in request.query.split("&")
-            known = streams or verb == "generateContent"
-            return (Gemini(), Ask(model=model, stream=streams)) if known else None
-        wire = self._wires.get(request.path)
-        return (wire, Ask(model="")) if wire else None
+            wire = Gemini(model, streams) if streams or verb == "generateContent" else None
+        return wire if request.method == "POST" else None
 
-    async def _act(
-        self, connection: HttpConnection, request: Recorded, wire: WireFormat, ask: Ask, behaviour: Behaviour
-    ) -> None:
-        key = (request.path, ask.model)
-        if behaviour.fault and not (behaviour.once and key in self._met):
-            self._met.add(key)
-            await _refuse(connection, wire, Fault(behaviour.fault))
-            return
+    async def _act(self, connection: HttpConnection, wire: WireFormat, ask: Ask, behaviour: Behaviour) -> None:
         if behaviour.breaks is Break.SILENCE:
             await _silence()
         await asyncio.sleep(behaviour.delay_s)
         if behaviour.page is not None:
-            await _turn(connection, behaviour.page(ask))
-            return
+            return await _send(connection, behaviour.page(ask))
         await (self._stream if ask.stream else self._whole)(connection, wire, ask, behaviour)
         connection.closes_under_next = behaviour.keep_alive == "close_under_next"
         if behaviour.keep_alive == "close_after":
@@ -308,26 +287,25 @@ class ScriptedServer:
         body = msgspec.json.encode(wire.whole(ask, behaviour))
         half = len(body) // 2
         if behaviour.breaks in (Break.CUT, Break.HANG):
-            await connection.write(_head(200, len(body), **behaviour.headers) + body[:half])
+            await connection.write(_head(len(body), **behaviour.headers) + body[:half])
             await _silence() if behaviour.breaks is Break.HANG else connection.close()
         elif behaviour.breaks is Break.ERROR:
-            await _refuse(connection, wire, Fault("server"))
+            raise Fault("server")
         elif behaviour.breaks is Break.HTML:
-            await connection.write(_head(200, len(HTML), "text/html") + HTML)
+            await connection.write(_head(len(HTML), "text/html") + HTML)
         elif behaviour.breaks is Break.GARBAGE:
-            await connection.write(_head(200, half) + body[:half])
+            await connection.write(_head(half) + body[:half])
         else:
             framing = behaviour.framing
             if framing is Framing.CRLF_COMMENTS:
                 body = b"\r\n\n" + body  # some send blank lines to keep a slow request alive
-            start = _head(200, len(body), **behaviour.headers)
+            start = _head(len(body), **behaviour.headers)
             parts = (start[:7], start[7:], *split(body)) if framing is Framing.SPLIT else (start + body,)
             await connection.write(*parts)
 
     async def _stream(self, connection: HttpConnection, wire: WireFormat, ask: Ask, behaviour: Behaviour) -> None:
         if behaviour.breaks is Break.HTML:
-            await self._whole(connection, wire, ask, behaviour)
-            return
+            return await self._whole(connection, wire, ask, behaviour)
         headers = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"}
         headers |= behaviour.headers
         await connection.write(head(200, {**headers, "cache-control": "no-cache", "x-request-id": "req_upstream"}))
@@ -355,9 +333,6 @@ class ScriptedServer:
             await connection.write(*_off_by_one([chunk(part) for part in parts]))
 
 
-_MISSING = Behaviour(fault="model")
-
-
 def _broken(frames: list[SseFrame], behaviour: Behaviour, wire: WireFormat) -> list[SseFrame]:
     """The events that are really sent."""
     if behaviour.breaks is None:
@@ -379,27 +354,28 @@ def _off_by_one(pieces: list[bytes]) -> list[bytes]:
     return [joined[start:end] for start, end in zip(cuts, [*cuts[1:], len(joined)], strict=True)]
 
 
-def _head(status: int, length: int, kind: str = "application/json", **more: str) -> bytes:
-    return head(status, {"content-type": kind, "content-length": str(length), "x-request-id": "req_upstream", **more})
+def _body(request: Recorded) -> Json:
+    try:
+        return request.json
+    except msgspec.DecodeError:
+        raise Fault("request", "We could not parse the JSON body of your request.") from None
 
 
-async def _send(connection: HttpConnection, status: int, value: object, **headers: str) -> None:
-    body = msgspec.json.encode(value)
-    await connection.write(_head(status, len(body), **headers) + body)
+def _head(length: int, kind: str = "application/json", **more: str) -> bytes:
+    return head(200, {"content-type": kind, "content-length": str(length), "x-request-id": "req_upstream", **more})
 
 
-async def _turn(connection: HttpConnection, page: Page) -> None:
+def _json_page(status: int, value: object, **headers: str) -> Page:
+    usual = {"content-type": "application/json", "x-request-id": "req_upstream"}
+    return Page((msgspec.json.encode(value),), status, usual | headers)
+
+
+async def _send(connection: HttpConnection, page: Page) -> None:
     length = {"content-length": str(sum(map(len, page.body)))}
     await connection.write(head(page.status, {**page.headers, **length}) + page.body[0])
     for piece in page.body[1:]:
         await asyncio.sleep(APART_S)
         await connection.write(piece)
-
-
-async def _refuse(connection: HttpConnection, wire: WireFormat, fault: Fault) -> None:
-    status, body = wire.error(fault)
-    later = {"retry-after": str(RETRY_AFTER_S)} if fault.kind == "rate" else {}
-    await _send(connection, status, body, **later)
 
 
 async def _silence() -> None:
@@ -427,9 +403,7 @@ class Upstream(ScriptedServer):
         assert self._listening.wait(60), "the scripted upstream does not listen"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)
 

@@ -7,7 +7,6 @@ import msgspec
 from router.testing.upstream.behaviours import (
     Answer,
     Ask,
-    BadRequest,
     Behaviour,
     Fault,
     Json,
@@ -32,7 +31,7 @@ _EMPTY: Json = {"text": "", "thinking": "", "signature": "", "input": {}}
 
 
 class Anthropic(WireFormat):
-    def ask(self, body: Json, ask: Ask) -> Ask:
+    def ask(self, body: Json) -> Ask:
         _check_message(body)
         fmt = record(record(body.get("output_config")).get("format")) or record(body.get("output_format"))
         return asked(body, rows(body.get("tools")), fmt.get("schema"), "input_schema")
@@ -68,22 +67,22 @@ class Anthropic(WireFormat):
 def _check_message(body: Json) -> None:
     """What the real server refuses."""
     if unknown := set(body) - ANTHROPIC_FIELDS:
-        raise BadRequest(f"{min(unknown)}: Extra inputs are not permitted")
+        raise Fault("request", f"{min(unknown)}: Extra inputs are not permitted")
     limit = body.get("max_tokens")
     if not isinstance(limit, int) or limit < 1:
-        raise BadRequest("max_tokens: Field required")
+        raise Fault("request", "max_tokens: Field required")
     if {row.get("role") for row in rows(body.get("messages"))} - {"user", "assistant"} or not body.get("messages"):
-        raise BadRequest("messages: Input should be 'user' or 'assistant'")
+        raise Fault("request", "messages: Input should be 'user' or 'assistant'")
     thinking = record(body.get("thinking"))
     budget = thinking.get("budget_tokens")
     if thinking.get("type") != "enabled":
         return
     if not isinstance(budget, int) or budget < 1024:
-        raise BadRequest("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+        raise Fault("request", "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
     if budget >= limit:
-        raise BadRequest("`max_tokens` must be greater than `thinking.budget_tokens`")
+        raise Fault("request", "`max_tokens` must be greater than `thinking.budget_tokens`")
     if body.get("temperature", 1) != 1:
-        raise BadRequest("`temperature` may only be set to 1 when thinking is enabled")
+        raise Fault("request", "`temperature` may only be set to 1 when thinking is enabled")
 
 
 def _message(ask: Ask) -> Json:
@@ -125,14 +124,19 @@ _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP"}
 class Gemini(WireFormat):
     newline = "\r\n"
 
-    def ask(self, body: Json, ask: Ask) -> Ask:
+    def __init__(self, model: str = "", stream: bool = False) -> None:
+        """As the path says them."""
+        self._model, self._stream = model, stream
+
+    def ask(self, body: Json) -> Ask:
         config = record(body.get("generationConfig") or body.get("generation_config"))
         _check_contents(body, config)
         functions = [f for tool in rows(body.get("tools")) for f in rows(_either(tool, "functionDeclarations"))]
         schemas = (config.get(name) for name in ("responseSchema", "responseJsonSchema", "_responseJsonSchema"))
         n = config.get("candidateCount")
-        return msgspec.structs.replace(
-            ask,
+        return Ask(
+            model=self._model,
+            stream=self._stream,
             n=n if isinstance(n, int) else 1,
             schema=next((record(schema) for schema in schemas if schema), None),
             tools=tuple(
@@ -172,13 +176,15 @@ def _check_contents(body: Json, config: Json) -> None:
     """What the real server refuses."""
     for known, given, place in ((GEMINI_FIELDS, body, ""), (GEMINI_CONFIG, config, " at 'generation_config'")):
         if unknown := set(given) - known:
-            raise BadRequest(f'Invalid JSON payload received. Unknown name "{min(unknown)}"{place}: Cannot find field.')
+            raise Fault(
+                "request", f'Invalid JSON payload received. Unknown name "{min(unknown)}"{place}: Cannot find field.'
+            )
     if not rows(body.get("contents")):
-        raise BadRequest("* GenerateContentRequest.contents: contents is not specified")
+        raise Fault("request", "* GenerateContentRequest.contents: contents is not specified")
     if {row.get("role", "user") for row in rows(body["contents"])} - {"user", "model", "function"}:
-        raise BadRequest("Please use a valid role: user, model.")
+        raise Fault("request", "Please use a valid role: user, model.")
     if len({"thinkingBudget", "thinkingLevel"} & set(record(config.get("thinkingConfig")))) == 2:
-        raise BadRequest("You can only set only one of thinking budget and thinking level.")
+        raise Fault("request", "You can only set only one of thinking budget and thinking level.")
 
 
 def _either(value: Json, camel: str) -> object:
@@ -215,7 +221,7 @@ def _reply(ask: Ask, candidates: list[Json], tokens: Tokens | None) -> Json:
     usage: Json = {}
     if tokens is not None:
         # Thoughts stand outside the candidates; a count of nothing is left out.
-        tokens = tokens.choices(ask.n)
+        tokens = tokens.share(ask.n)
         counts = {"promptTokenCount": tokens.input, "candidatesTokenCount": tokens.visible}
         rare = {"cachedContentTokenCount": tokens.cache_read, "thoughtsTokenCount": tokens.reasoning}
         counts |= {name: count for name, count in rare.items() if count}
@@ -230,9 +236,9 @@ def _reply(ask: Ask, candidates: list[Json], tokens: Tokens | None) -> Json:
 
 
 class OpenAIResponses(WireFormat):
-    def ask(self, body: Json, ask: Ask) -> Ask:
+    def ask(self, body: Json) -> Ask:
         if "input" not in body:
-            raise BadRequest("Missing required parameter: 'input'.", "input")
+            raise Fault("request", "Missing required parameter: 'input'.", "input")
         functions = [tool for tool in rows(body.get("tools")) if tool.get("type") == "function"]
         return asked(body, functions, record(record(body.get("text")).get("format")).get("schema"))
 
