@@ -10,17 +10,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct
 
 from local_serving import EngineError
-from local_serving.recipe import ENGINE_DRAIN_S, arguments, environment, names
+from local_serving.recipe import ENGINE_DRAIN_S, TEMPLATES, arguments, environment, names
 from local_serving.spec import EngineSpec, External, Llamacpp, Vllm, gpus
 from router.types.target import BilledHours
 
 # Manifests and specs as YAML that comes out the same each time.
 
-_TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=False)  # noqa: S701
 _WIDTH = 1_000_000
 """A flag stays in one line, however long."""
 
@@ -44,7 +42,7 @@ def stated(spec: EngineSpec) -> dict[str, Any]:
 
 def _filled(template: str, **values: object) -> tuple[dict[str, Any], ...]:
     """The documents of a template beside this file."""
-    text = _TEMPLATES.get_template(template).render(port=PORT, models=str(MODELS), stop_s=STOP_S, **values)
+    text = TEMPLATES.get_template(template).render(port=PORT, models=str(MODELS), stop_s=STOP_S, **values)
     return tuple(yaml.load_all(text, yaml.CSafeLoader))
 
 

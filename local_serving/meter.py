@@ -47,37 +47,26 @@ class EngineWork(Struct, frozen=True, kw_only=True):
         )
 
 
-class LoadMeter:
-    """Of one replica."""
-
-    def __init__(self) -> None:
-        self._last: Load | None = None
-
-    def read(self, load: Load | None) -> EngineWork | None:
-        """What it did since it was last read; None: nothing new, or nobody knows. It may say nothing for a while."""
-        if load is None:
-            return None
-        before, self._last = self._last, load
-        if before is None:
-            return None
-        wall_ms = load.at_ms - before.at_ms
-        if not 0 < wall_ms <= MOST_GAP_MS:
-            return None
-        # Gauges are taken as the mean of both ends; counters that went back began anew, at 0.
-        totals = [row.prompt + row.output + row.finished for row in (before, load)]
-        since = Load(at_ms=0) if totals[1] < totals[0] else before
-        names = ("prompt", "cached", "output", "prefill_s", "decode_s", "finished", "rejected", "preempted")
-        grown = {name: max(0, getattr(load, name) - getattr(since, name)) for name in names}
-        return EngineWork(
-            wall_ms=wall_ms,
-            busy_ms=wall_ms * ((before.running > 0) + (load.running > 0)) / 2,
-            request_ms=wall_ms * (before.running + load.running) / 2,
-            uncached=max(0, grown.pop("prompt") - grown["cached"]),
-            prefill_ms=grown.pop("prefill_s") * 1000,
-            decode_ms=grown.pop("decode_s") * 1000,
-            restarts=int(since is not before),
-            **grown,
-        )
+def work_between(before: Load, load: Load) -> EngineWork | None:
+    """What a replica did from one load to the next; None: nothing new, or too long ago to know."""
+    wall_ms = load.at_ms - before.at_ms
+    if not 0 < wall_ms <= MOST_GAP_MS:
+        return None
+    # Gauges are taken as the mean of both ends; counters that went back began anew, at 0.
+    totals = [row.prompt + row.output + row.finished for row in (before, load)]
+    since = Load(at_ms=0) if totals[1] < totals[0] else before
+    names = ("prompt", "cached", "output", "prefill_s", "decode_s", "finished", "rejected", "preempted")
+    grown = {name: max(0, getattr(load, name) - getattr(since, name)) for name in names}
+    return EngineWork(
+        wall_ms=wall_ms,
+        busy_ms=wall_ms * ((before.running > 0) + (load.running > 0)) / 2,
+        request_ms=wall_ms * (before.running + load.running) / 2,
+        uncached=max(0, grown.pop("prompt") - grown["cached"]),
+        prefill_ms=grown.pop("prefill_s") * 1000,
+        decode_ms=grown.pop("decode_s") * 1000,
+        restarts=int(since is not before),
+        **grown,
+    )
 
 
 # What GPUs drew, by their own meters (NVML: the package nvidia-ml-py); nothing, where there are none.
@@ -222,15 +211,19 @@ class Metered:
         """Of a replica under load, as the spec declares."""
         wall_ms, busy_ms = (last.wall_ms, last.busy_ms) if last else (0, 0)
         self._window = WorkWindow(self._replicas, wall_ms, busy_ms)
-        self._meters: dict[int, LoadMeter] = {}
+        self._loads: dict[int, Load] = {}
+        """The last of each replica."""
         ours = (spec.gpus or range(self._replicas * each)) if isinstance(spec, Vllm) else ()
         self._power: Power | None = gpu_power(ours)
         self._spent, self._over = EngineWork(), 0.0
         """`_over`: what prices have taken so far beyond what the work cost; nano-USD × a million."""
 
     def read(self, replica: int, load: Load | None) -> None:
-        spent = self._meters.setdefault(replica, LoadMeter()).read(load)
-        if spent is not None:
+        """`load`: None where the replica says nothing for a while."""
+        before = self._loads.get(replica)
+        if load is not None:
+            self._loads[replica] = load
+        if before is not None and load is not None and (spent := work_between(before, load)) is not None:
             self._window.add(spent)
             self._spent = self._spent.plus(spent)
             if (last := self._last) is not None:

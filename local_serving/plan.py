@@ -12,19 +12,7 @@ from msgspec import Struct, structs
 from local_serving import EngineError
 from local_serving.architecture import architecture, of_gguf, read_head
 from local_serving.llamacpp import CHECKPOINTS, model_path
-from local_serving.spec import (
-    GIB,
-    GPUS,
-    Architecture,
-    Attention,
-    EngineSpec,
-    External,
-    Gpu,
-    Llamacpp,
-    LoraAdapter,
-    Parallelism,
-    Vllm,
-)
+from local_serving.spec import GIB, GPUS, Architecture, Attention, EngineSpec, Gpu, Llamacpp, Parallelism, Vllm
 from router.types.yaml_file import load_data
 
 # What an engine keeps of the tokens that it has read: bytes on each GPU, and what fits into so many of them.
@@ -105,7 +93,7 @@ _FIGURES: dict[str, Any] = load_data(__file__, "figures.yaml")
 def of_gpu(spec: Vllm, model: Architecture) -> int:
     """On each GPU."""
     spread, pools = spec.parallelism, spec.runner == "pooling"
-    total: int = _FIGURES["gpu_context"] + loras(spec.adapters, model)
+    total: int = _FIGURES["gpu_context"] + loras(spec, model)
     if spread.gpus > 1:
         total += _FIGURES["collectives"]
     if not (spec.eager or pools):
@@ -118,11 +106,11 @@ def of_gpu(spec: Vllm, model: Architecture) -> int:
     return total + step * model.hidden * int(_FIGURES["live"]) * 2
 
 
-def loras(adapters: tuple[LoraAdapter, ...], model: Architecture) -> int:
+def loras(spec: Vllm, model: Architecture) -> int:
     """Room for all adapters, each as large as the largest, in 16 bits."""
     layers = sum(kind.layers for kind in model.attention)
-    rank = max((adapter.rank for adapter in adapters), default=0)
-    return 2 * len(adapters) * rank * layers * int(_FIGURES["lora_width"]) * model.hidden
+    rank = max((adapter.rank for adapter in spec.adapters), default=0)
+    return 2 * len(spec.adapters) * rank * layers * int(_FIGURES["lora_width"]) * model.hidden
 
 
 # What weights take: of all parameters in memory, and of those that one step of decoding reads. Bytes.
@@ -364,7 +352,7 @@ def of_vllm(spec: Vllm, model: Architecture) -> EnginePlan:
         **room,
         available=_memory() // spec.replicas,
         weights=round(sum(of)),
-        overhead=_FIGURES["vllm_on_cpu"] + loras(spec.adapters, model),
+        overhead=_FIGURES["vllm_on_cpu"] + loras(spec, model),
         kv_cache=spec.cpu_cache_gib * GIB,
         speed=speed(cache, of, CPU_CORE, streams, spec.context),
     )
@@ -421,9 +409,9 @@ def plan(spec: EngineSpec) -> EnginePlan:
 
     Raises `EngineError` where it is not known what the model is, or nothing is launched.
     """
-    if isinstance(spec, External):
-        raise EngineError(f"{spec.name} is run by somebody else: there is nothing to plan")
     if isinstance(spec, Llamacpp):
         return on_cpu_of_llamacpp(spec)
+    if not isinstance(spec, Vllm):
+        raise EngineError(f"{spec.name} is run by somebody else: there is nothing to plan")
     model = architecture(spec)
     return of_gpus(spec, model) if spec.gpu else of_vllm(spec, model)

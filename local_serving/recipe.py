@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from local_serving import EngineError
 from local_serving import spec as specs
@@ -22,7 +23,6 @@ from local_serving.spec import VLLM, EngineCost, EngineSpec, External, Llamacpp,
 from router.types.price import Price, nano_from_usd
 from router.types.target import ServedEngine
 from router.types.yaml_file import load_data
-from router.types.yaml_model import YamlPart
 
 SETTING = "LOWPASS_VLLM_PYTHON"
 Launched = Llamacpp | Vllm
@@ -110,22 +110,17 @@ def _check(spec: Vllm) -> None:
 
 # How vLLM 0.32 is called.
 
+TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=False)  # noqa: S701
+TEMPLATES.filters["json"] = lambda value: msgspec.json.encode(value).decode()
+
 
 def arguments(spec: Vllm, host: str, port: int) -> tuple[str, ...]:
-    """What follows the program."""
-    return (
-        *("--model", spec.path, "--served-model-name", *names(spec), "--host", host, "--port", str(port)),
-        *("--max-model-len", str(spec.context), "--max-num-seqs", str(spec.parallel), "--dtype", spec.dtype),
-        *(("--gpu-memory-utilization", f"{spec.memory:g}") if spec.gpu else ()),
-        *_flags(spec, VLLM["flags"]["spec"]),
-        *(("--enable-sleep-mode",) if _sleeps(spec) else ()),
-        *_spread(spec),
-        *_talk(spec),
-        *("--shutdown-timeout", str(ENGINE_DRAIN_S), "--disable-uvicorn-access-log"),
-        # Not --enable-force-include-usage: counts in every event would have it parsed; the gateway asks for them.
-        *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-server-load-tracking"),
-        *spec.arguments,
-    )
+    """What follows the program: `vllm_arguments.jinja`."""
+    highest = max((adapter.rank for adapter in spec.adapters), default=0)
+    rank = next((rank for rank in VLLM["lora_ranks"] if rank >= highest), highest)
+    more = {"names": names(spec), "sleeps": _sleeps(spec), "lora_rank": rank, "drain_s": ENGINE_DRAIN_S}
+    lines = TEMPLATES.get_template("vllm_arguments.jinja").render(spec=spec, host=host, port=port, **more).split("\n")
+    return tuple(msgspec.json.decode(line, type=str) for line in lines if line.strip())
 
 
 def names(spec: Vllm) -> tuple[str, ...]:
@@ -145,42 +140,6 @@ def environment(spec: Vllm, home: Path) -> dict[str, str]:
     words = {"cache": home / "cache", "cpu_cache_gib": spec.cpu_cache_gib or 1}
     rows = (row for part, applies in parts.items() if applies for row in _ENVIRONMENT["vllm"][part].items())
     return {name: text.format_map(words) for name, text in rows} | spec.environment
-
-
-def _flags(part: YamlPart, flags: Mapping[str, str]) -> Iterator[str]:
-    for name, flag in flags.items():
-        if (value := getattr(part, name)) != type(part).model_fields[name].default:
-            yield from (flag,) if value is True else (flag, str(value))
-
-
-def _spread(spec: Vllm) -> Iterator[str]:
-    spread = spec.parallelism
-    yield from _flags(spread, VLLM["flags"]["parallelism"])
-    if spread.tensor * spread.pipeline > 1:
-        yield from ("--distributed-executor-backend", spread.backend)
-    if spread.data > 1:
-        yield from ("--data-parallel-backend", spread.backend)
-    if spread.data > 1 and spec.adapters:
-        # Several API servers can't load adapters at run time: it would not start.
-        yield from ("--api-server-count", "1")
-
-
-def _talk(spec: Vllm) -> Iterator[str]:
-    if spec.runner == "pooling":
-        yield from ("--runner", "pooling", "--convert", "embed")
-    if spec.tools:
-        yield from ("--enable-auto-tool-choice", "--tool-call-parser", spec.tools)
-    if (reasoning := spec.reasoning) is not None:
-        marks = {"reasoning_start_str": reasoning.start, "reasoning_end_str": reasoning.end}
-        config = msgspec.json.encode({"reasoning_parser": reasoning.parser, **marks}).decode()
-        yield from ("--reasoning-parser", reasoning.parser, "--reasoning-config", config)
-    if spec.template_options:
-        yield from ("--default-chat-template-kwargs", msgspec.json.encode(spec.template_options).decode())
-    if spec.adapters:
-        highest = max(adapter.rank for adapter in spec.adapters)
-        yield from ("--enable-lora", "--max-loras", str(len(spec.adapters)))
-        yield from ("--max-lora-rank", str(next((rank for rank in VLLM["lora_ranks"] if rank >= highest), highest)))
-        yield from ("--lora-modules", *(f"{adapter.name}={adapter.path}" for adapter in spec.adapters))
 
 
 def _sleeps(spec: Vllm) -> bool:

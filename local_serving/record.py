@@ -116,8 +116,8 @@ def alive(process: Process) -> bool:
     return _started(process.pid) == process.started != _GONE
 
 
-def end_leftovers(children: tuple[Process, ...]) -> int:
-    """Kills what is left of engines whose owner and guardian were killed; how many groups that were. Blocks.
+def end_leftovers(children: tuple[Process, ...]) -> None:
+    """Kills what is left of engines whose owner and guardian were killed. Blocks.
 
     A group outlives its leader, and nobody gets a group's number while it has members. So a group whose leader is
     gone is ours if one of it is in the session of a guardian that we recorded.
@@ -133,7 +133,6 @@ def end_leftovers(children: tuple[Process, ...]) -> int:
     deadline = monotonic() + _PATIENCE_S
     while any(members(group) for group in groups) and monotonic() < deadline:
         sleep(0.01)
-    return len(groups)
 
 
 def members(group: int) -> list[int]:

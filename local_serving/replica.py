@@ -118,14 +118,6 @@ async def serves(url: str, names: Collection[str]) -> bool:
     raise ForeignServer(f"{where} answered by something else: {problem}")
 
 
-async def well(url: str) -> bool:
-    """Whether GET /health gives 200 in time."""
-    try:
-        return (await ask(url, "/health")).status == 200
-    except OSError:
-        return False
-
-
 async def calls(url: str) -> int:
     """Requests that have reached vLLM's server and are not answered, those included that wait while it sleeps."""
     try:
@@ -319,7 +311,9 @@ class EngineProcess:
         pause_s = _NAP_LOOK_S if naps_s else HEALTH_EVERY_S
         while failures < HUNG_AFTER:
             await asyncio.sleep(pause_s)
-            failures = 0 if await well(self.url) else failures + 1
+            failures += 1
+            with suppress(OSError):
+                failures = 0 if (await ask(self.url, "/health")).status == 200 else failures
             if naps_s and not failures:
                 rests = self.state.status is Status.READY and not await self._busy()
                 idle_s = idle_s + pause_s if rests else 0.0

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from bench.load import LoadError
 from bench.local.streams import Ask, Door, keep_busy
-from local_serving.meter import LoadMeter, Power, WorkWindow
+from local_serving.meter import Power, WorkWindow, work_between
 from local_serving.watch import Words, read
 from router.types.target import BilledHours
 
@@ -42,11 +42,11 @@ class Level(Struct, frozen=True, kw_only=True):
 
 async def level(door: Door, words: Words, streams: int, shape: Shape, hourly: int, power: Power | None) -> Level:
     """`hourly`: nano-USD. Raises LoadError if an answer is not whole."""
-    window, meter, url = WorkWindow(), LoadMeter(), f"http://127.0.0.1:{door.port}/v1"
+    window, url = WorkWindow(), f"http://127.0.0.1:{door.port}/v1"
     start = await read(url, words)
     if power is not None:
         power()
-    metering = asyncio.create_task(_meter(window, meter, url, words))
+    metering = asyncio.create_task(_meter(window, url, words))
     answers = await keep_busy(door, _asks(shape), streams)
     metering.cancel()
     end, drawn = await read(url, words), power() if power else None
@@ -66,11 +66,13 @@ async def level(door: Door, words: Words, streams: int, shape: Shape, hourly: in
     )
 
 
-async def _meter(window: WorkWindow, meter: LoadMeter, url: str, words: Words) -> None:
+async def _meter(window: WorkWindow, url: str, words: Words) -> None:
+    before = None
     while True:
-        spent = meter.read(await read(url, words))
-        if spent is not None:
+        load = await read(url, words)
+        if before is not None and load is not None and (spent := work_between(before, load)) is not None:
             window.add(spent)
+        before = load or before
         await asyncio.sleep(_EVERY_S)
 
 

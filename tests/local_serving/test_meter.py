@@ -1,6 +1,7 @@
 """What replicas say of themselves becomes times, tokens and prices that add up to the money of their hours."""
 
 import sys
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert, structs
 
-from local_serving.meter import EngineWork, LoadMeter, Metered, TokenRates, WorkWindow
+from local_serving.meter import EngineWork, Metered, TokenRates, WorkWindow, work_between
 from local_serving.spec import EngineCost, EngineSpec, External, Llamacpp, Parallelism, Vllm
 from router.types.price import EngineHour, EnginePrice
 from router.types.target import BilledHours, Load
@@ -31,9 +32,9 @@ SPANS = st.builds(
 
 def loads(*pages: dict[str, Any]) -> EngineWork:
     """One look a second."""
-    meter, spent = LoadMeter(), EngineWork()
-    for second, page in enumerate(pages):
-        spent = spent.plus(meter.read(Load(at_ms=1_000 * second, **page)) or EngineWork())
+    spent = EngineWork()
+    for before, after in pairwise(Load(at_ms=1_000 * second, **page) for second, page in enumerate(pages)):
+        spent = spent.plus(work_between(before, after) or EngineWork())
     return spent
 
 
@@ -71,13 +72,12 @@ def test_gauges_are_the_mean_of_both_ends_counters_their_difference_and_those_th
 @each_row("until_ms, wall_ms", [(30_000, 30_000), (30_001, 0), (0, 0), (-5_000, 0)])
 def test_time_in_which_no_look_was_taken_is_not_charged(until_ms: int, wall_ms: int) -> None:
     """Neither for a gap, nor for a clock that was set back; and the next look begins there."""
-    meter = LoadMeter()
-    assert meter.read(Load(at_ms=0, output=1)) is None
-    assert meter.read(None) is None
-    spent = meter.read(Load(at_ms=until_ms, output=1_000)) or EngineWork()
-    assert (spent.wall_ms, spent.output) == (wall_ms, 999 if wall_ms else 0)
-    after = meter.read(Load(at_ms=until_ms + 1_000, output=1_001)) or EngineWork()
-    assert (after.wall_ms, after.output) == (1_000, 1)
+    metered, charged = Metered(ENGINE, 0, "here"), []
+    for at_ms, output in ((0, 1), (None, 0), (until_ms, 1_000), (until_ms + 1_000, 1_001)):
+        metered.read(0, None if at_ms is None else Load(at_ms=at_ms, output=output))
+        hour = metered.hour(0)
+        charged.append(hour and (hour.wall_ms, hour.output_tokens))
+    assert charged == [None, None, (wall_ms, 999) if wall_ms else None, (1_000, 1)]
 
 
 @given(spans=st.lists(SPANS, min_size=1, max_size=5), hourly=st.integers(1, 10**12), replicas=st.integers(1, 8))
