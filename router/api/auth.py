@@ -61,7 +61,7 @@ class Keyring:
         with self._ledger.reading() as connection:
             self.callers = callers(connection)
             self.open_to_all = self._loopback and not every(connection)
-            return {limit.id: limit.size for limit in limits(connection)}, billing(connection)
+            return limits(connection), billing(connection)
 
     async def caller(self, headers: Mapping[bytes, bytes], scope: str = "") -> Caller:
         """Raises a 401 `ClientError`, or 403 for a key without the scope; neither it nor any log ever holds the key

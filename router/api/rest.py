@@ -301,14 +301,14 @@ def feedback_routes(
         judges = {name: CLIENT if _own(caller, row) else f"{REVIEWER}.{caller.name}" for name, row in attempts.items()}
         sources = {name: f"{judge}.{given.source}" if given.source else judge for name, judge in judges.items()}
         for name, attempt in attempts.items():
-            before = attempt.told.get(sources[name])
+            before = attempt.scores.get(sources[name])
             if given.key and before is not None and before.keys.get(given.key, score) != score:
                 raise invalid("key", "This key came with another score before: send a new one to say something else.")
         for name, attempt in attempts.items():
             source = sources[name]
             count(score >= PASSED, contrary(attempt, source, score))
             # Under each further name a client's judgement counts half: all of them together never more than two.
-            others = sum(row != source and row.split(".")[0] == source.split(".")[0] for row in attempt.told)
+            others = sum(row != source and row.split(".")[0] == source.split(".")[0] for row in attempt.scores)
             weight = 0.5**others / len(attempts)
             row = SourceScore(
                 request_id=attempt.request_id,
@@ -332,7 +332,7 @@ def _own(caller: Caller, attempt: AnsweringAttempt) -> bool:
 def contrary(attempt: AnsweringAttempt, source: str, score: float) -> int:
     """Sources that settled the same answer the other way."""
     others = [
-        settled for name, settled in attempt.told.items() if name != source and settled.decides and settled.weight > 0
+        settled for name, settled in attempt.scores.items() if name != source and settled.decides and settled.weight > 0
     ]
     return sum(settled.score is not None and (settled.score >= PASSED) != (score >= PASSED) for settled in others)
 

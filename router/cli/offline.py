@@ -306,7 +306,7 @@ def declared(settings: Settings, ledger: Ledger) -> Sequence[Budget]:
     """Budgets of the policy, with the limits that stand in their place now, and limits of keys."""
     policy = load_policy(settings.policy).budgets
     with ledger.reading() as connection:
-        raised = {limit.id: limit.size for limit in limits(connection)}
+        raised = limits(connection)
         accounts = BudgetAccounts([budget.with_limits(raised) for budget in policy])
         return [*accounts.budgets, *accounts.of_keys(callers(connection).values())]
 

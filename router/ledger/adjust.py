@@ -69,10 +69,10 @@ def charged(connection: Connection, request_id: str) -> tuple[RequestRecord, int
         raise NotAdjustable(f"'{request_id}' is a correction itself: adjust the request that it corrects")
     if request["state"] == "held":
         raise NotAdjustable(f"'{request_id}' is in progress: it is charged when it ends")
-    settles_ms = int(str(request["lease_until_ms"])) + CAME_BACK_MS
+    settles_ms = request["lease_until_ms"] + CAME_BACK_MS
     if request["state"] == "recovered" and settles_ms > now_ms():
         raise NotAdjustable(f"'{request_id}' was charged at its hold, and may still be settled: try again later")
-    return record, int(str(request["cost"] or 0)) + int(connection.execute(_SQL["given"], (request_id,)).fetchone()[0])
+    return record, (request["cost"] or 0) + connection.execute(_SQL["given"], (request_id,)).fetchone()[0]
 
 
 def adjust(
@@ -96,9 +96,9 @@ def adjust(
             raise NotAdjustable(f"'{request_id}' is charged ${usd_text(before)} already")
         attempt = _corrected(connection, record)
         bookings = [
-            Booking(str(line["account"]), int(str(line["window_start_ms"])), added)
+            Booking(line["account"], line["window_start_ms"], added)
             for line in rows.booked(books, request_id, request_id).get(request_id, ())
-            if counts(line, record, str(attempt["target"]), units)
+            if counts(line, record, attempt["target"], units)
         ]
         return write(connection, books, record.request, attempt, added, bookings, correction, request_id, before)
 
@@ -124,7 +124,7 @@ def write(
     changes = {"before_nano": before, "added_nano": added, "source": correction.source, "reason": correction.reason}
     adjustment = (identifier, request_id, now_ms(), *msgspec.structs.astuple(correction), added)
     lines = [(identifier, line.account, line.window_start_ms, 0, line.charged, "settled") for line in bookings]
-    note(connection, correction.actor, "charge corrected", request_id or str(attempt["model"]), changes)
+    note(connection, correction.actor, "charge corrected", request_id or attempt["model"], changes)
     columns = ("id", "request_id", "given_ms", "actor", "source", "cause", "reason", "cost")
     insert(connection, "adjustments", columns, [adjustment])
     seal(connection, "adjustments")
@@ -148,7 +148,7 @@ def _corrected(connection: Connection, record: RequestRecord) -> Line:
     if record.attempts:
         costly = [attempt for attempt in record.attempts if attempt["cost"]]
         return (costly or record.attempts)[-1]
-    document = {} if record.decision is None else msgspec.json.decode(str(record.decision["document"]))
+    document = {} if record.decision is None else msgspec.json.decode(record.decision["document"])
     target = str(document.get("chosen") or "")
     if not target:
         raise NotAdjustable(f"nothing was sent for '{record.id}'")
@@ -158,15 +158,15 @@ def _corrected(connection: Connection, record: RequestRecord) -> Line:
 
 def counts(line: Line, record: RequestRecord, target: str, units: Mapping[str, Unit]) -> bool:
     """Whether an account counts money, and that of this target."""
-    account, charge = str(line["account"]), int(str(line["charged"] or 0))
+    account, charge = line["account"], line["charged"] or 0
     budget, _, value = account.partition("|")
     if account.startswith(RATE_ACCOUNTS) or units.get(budget) is Unit.THINKING:
         return False
-    whole = int(str(record.request["cost"] or 0))
-    there = sum(int(str(attempt["cost"])) for attempt in record.attempts if attempt["target"] == target)
+    whole = record.request["cost"] or 0
+    there = sum(attempt["cost"] for attempt in record.attempts if attempt["target"] == target)
     if budget not in units and charge == record.request["thinking"] and charge != whole:
         return False
-    return value == target or charge == whole or (charge == there != 0)
+    return bool(value == target or charge == whole or (charge == there != 0))
 
 
 # Where rows and budgets are in different stores, a process that dies between its two commits leaves them unequal: one
@@ -228,9 +228,9 @@ def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: 
     """`known`: what the row says, in nano-USD and thinking tokens. A row beside the bookings was written with them."""
     own, held = rows.one(books, identifier), known
     if own is not None and own.request["state"] == "recovered":
-        held = [int(str(own.request[name] or 0)) for name in ("cost", "thinking")]
+        held = [own.request[name] or 0 for name in ("cost", "thinking")]
     lines = _counted(books, identifier, account, "settled")
-    charges = [(at.unit, int(str(line["charged"]))) for line, at in lines]
+    charges = [(at.unit, line["charged"]) for line, at in lines]
     # An account for some targets is charged less than the others.
     pairs = zip(GRANTED, held, strict=True)
     usd, thinking = (max((each for unit, each in charges if unit is kind), default=at) for kind, at in pairs)
@@ -244,7 +244,7 @@ def _booked_at_hold(ledger: Connection, books: Connection, account: AccountOf, i
     lines = _counted(books, identifier, account, "recovered")
     if record is None or record.request["state"] not in ("settled", "released") or not lines:
         return None
-    holds = tuple(at.hold(int(str(line["held"]))) for line, at in lines)
+    holds = tuple(at.hold(line["held"]) for line, at in lines)
     charges = tuple(charge_of(record, hold) for hold in holds)
     return Unequal(identifier, "its bookings say what it held, and its row what it cost", holds=holds, charges=charges)
 
@@ -252,11 +252,9 @@ def _booked_at_hold(ledger: Connection, books: Connection, account: AccountOf, i
 def _counted(books: Connection, identifier: str, account: AccountOf, state: str) -> list[tuple[Line, Account]]:
     """Bookings of a request in this state, each with its account in the window that it is booked in."""
     lines = rows.booked(books, identifier, identifier).get(identifier, ())
-    pairs = [(line, account(str(line["account"]))) for line in lines if line["state"] == state]
+    pairs = [(line, account(line["account"])) for line in lines if line["state"] == state]
     return [
-        (line, structs.replace(at, window_start_ms=int(str(line["window_start_ms"]))))
-        for line, at in pairs
-        if at is not None
+        (line, structs.replace(at, window_start_ms=line["window_start_ms"])) for line, at in pairs if at is not None
     ]
 
 
@@ -264,9 +262,9 @@ def charge_of(record: RequestRecord, hold: Hold | Account) -> int:
     """What a request that has ended is charged in an account, by its row and attempts."""
     usd = hold.unit is Unit.USD
     if not hold.targets:
-        return int(str(record.request["cost" if usd else "thinking"] or 0))
+        return int(record.request["cost" if usd else "thinking"] or 0)
     column = "cost" if usd else "output_reasoning"
-    return sum(int(str(line[column] or 0)) for line in record.attempts if line["target"] in hold.targets)
+    return sum(line[column] or 0 for line in record.attempts if line["target"] in hold.targets)
 
 
 def make_equal(journal: Journal, row: Unequal) -> None:

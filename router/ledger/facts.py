@@ -1,7 +1,7 @@
 """What the ledger knows, as a cube: sums of exact counts and amounts, by any of the dimensions of a table of facts."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -168,18 +168,10 @@ sum of these, in ten-thousandths; `actual`: nano-USD that the request was charge
 _NONE = (0,) * len(_WHERE_ANSWERED)
 
 
-def offered(
-    document: str,
-    started_ms: int,
-    route: str,
-    data_class: str,
-    task: str,
-    difficulty: float,
-    answered: int,
-    cost: int | None,
-) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
+def offered(document: str, request: Sequence[Any]) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
     """Of a decision and what came of it: labels in the order of `DIMENSIONS`, and measures; none where the
-    document can't be read. `answered` is 0 or 1."""
+    document can't be read. `request`: columns of its row, and whether it was answered (0 or 1)."""
+    started_ms, route, data_class, task, difficulty, answered, cost = request
     try:
         decision = decided.decode(document)
     except msgspec.DecodeError:

@@ -35,24 +35,13 @@ def note(connection: Connection, actor: str, action: str, subject: str, changes:
 
 # Limits of budgets that were set while gateways run: they stand in place of the policy's until they are taken back.
 
-_EVERY = "SELECT id, size, set_ms, set_by, expires_ms FROM budget_limits ORDER BY id"
+_IN_FORCE = "SELECT id, size FROM budget_limits WHERE expires_ms IS NULL OR expires_ms > ?"
 
 
-class BudgetLimit(Struct, frozen=True):
-    """`id`: of a budget of the policy, or of one of its accounts. `size`: nano-USD or thinking tokens."""
-
-    id: str
-    size: int
-    set_ms: int
-    set_by: str
-    expires_ms: int | None
-
-
-def limits(connection: Connection) -> list[BudgetLimit]:
-    """Those that have not expired."""
-    now = now_ms()
-    every = [BudgetLimit(*row) for row in connection.execute(_EVERY).fetchall()]
-    return [limit for limit in every if limit.expires_ms is None or limit.expires_ms > now]
+def limits(connection: Connection) -> dict[str, int]:
+    """Those that have not expired: by the id of a budget of the policy, or of one of its accounts, nano-USD or thinking
+    tokens."""
+    return dict(connection.execute(_IN_FORCE, (now_ms(),)).fetchall())
 
 
 def set_limit(

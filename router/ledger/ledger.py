@@ -126,19 +126,13 @@ class SqliteLedger(Ledger):
                     connection.execute("BEGIN")
                 yield connection
         except sqlite3.DatabaseError as error:
-            remedy = _remedy(error)
-            if remedy is None:
+            # What Python finds has no code: a text of the file that is none. Else the low byte is the kind:
+            # https://www.sqlite.org/rescode.html#primary_result_codes
+            corrupt = sqlite3.SQLITE_CORRUPT if isinstance(error, sqlite3.OperationalError) else 0
+            remedy = _REMEDIES.get(getattr(error, "sqlite_errorcode", corrupt) & 0xFF)
+            if remedy is None:  # the statement is to blame
                 raise
             raise LedgerUnavailable(f"{self.path} can't be used ({error}): {remedy}") from None
-
-
-def _remedy(error: sqlite3.DatabaseError) -> str | None:
-    """None: the statement is to blame. What Python finds has no code: a text of the file that is none."""
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None:
-        return _REMEDIES[sqlite3.SQLITE_CORRUPT] if isinstance(error, sqlite3.OperationalError) else None
-    # The low byte is the kind: https://www.sqlite.org/rescode.html#primary_result_codes
-    return _REMEDIES.get(code & 0xFF)
 
 
 # The secret of a ledger: made with it, shared by all of its gateways, known to nobody else.

@@ -39,26 +39,18 @@ class LedgerTooOld(LedgerUnavailable):
 class WouldLose(Exception):
     """The way back has no place for something that is there."""
 
-    def __init__(self, version: int, losses: Sequence[str]) -> None:
-        self.losses = tuple(losses)
-        super().__init__(f"version {version} has no place for {', '.join(losses)}: --lose-data gives them up")
-
 
 class Dialect(Struct, frozen=True):
-    """How a database keeps others out and a version in, which `write` has a place for."""
+    """How a database keeps others out and a version in; the head of `data/dialects.yaml` explains the fields."""
 
     name: str
     begin: tuple[str, ...]
     made: str
-    """Whether it has a version."""
     read: str
     write: str
     given: str = ""
-    """Lets an INSERT state what the database would count by itself."""
     recount: str = ""
-    """Goes on counting outcomes after the last one."""
     words: tuple[tuple[str, str], ...] = ()
-    """Patterns in the scripts, and what this database has in their place."""
 
 
 SQLITE, POSTGRES = msgspec.convert(table("ledger/data/dialects.yaml"), tuple[Dialect, Dialect])
@@ -87,7 +79,7 @@ def migrate(
             losses += [loss for loss, row in rows if row]
             _run(connection, script)
         if losses and not lose_data:
-            raise WouldLose(goal, losses)
+            raise WouldLose(f"version {goal} has no place for {', '.join(losses)}: --lose-data gives them up")
         if version != goal:
             connection.execute(dialect.write.format(goal))
     return goal
@@ -124,8 +116,14 @@ def newest(dialect: Dialect) -> int:
 
 
 def _run(connection: Connection, script: str) -> None:
-    for statement in _statements(script):
-        connection.execute(statement)
+    """Statement by statement; a trigger has semicolons of its own."""
+    code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("--"))
+    statement = ""
+    for part in code.rstrip("; \n").split(";"):
+        statement += part + ";"
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
 
 
 @cache
@@ -139,17 +137,6 @@ def _scripts(dialect: Dialect, ending: str = ".sql") -> dict[int, str]:
                 text = re.sub(pattern, other, text)
             scripts[int(entry.name[:4])] = text
     return scripts
-
-
-def _statements(script: str) -> Iterator[str]:
-    """A trigger has semicolons of its own."""
-    code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("--"))
-    statement = ""
-    for part in code.rstrip("; \n").split(";"):
-        statement += part + ";"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 # What tables a version of the ledger has, and the rows of one in the order of its key: the same in either database.

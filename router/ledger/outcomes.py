@@ -63,7 +63,7 @@ class AnsweringAttempt(Struct, frozen=True):
     attempt: int
     target: str
     about: LearningFacts
-    told: Mapping[str, Told]
+    scores: Mapping[str, Told]
     """By source."""
 
 
@@ -155,8 +155,8 @@ def _answered(connection: Connection, identifier: str) -> AnsweringAttempt | Non
     given = [row for row in record.attempts if row["outcome"] == "ok" and not row["passed_over"]] if record else []
     if record is None or not given:
         return None
-    key, last = str(record.request["key_id"]), given[-1]
-    document = "" if record.decision is None else str(record.decision["document"])
+    key, last = record.request["key_id"], given[-1]
+    document = "" if record.decision is None else record.decision["document"]
     organisation = connection.execute("SELECT organisation FROM keys WHERE id = ?", (key,)).fetchone()
     scores: dict[str, Told] = {}
     for source, score, weight, decides, own in connection.execute(_SQL["told"], (identifier,)).fetchall():
@@ -166,8 +166,8 @@ def _answered(connection: Connection, identifier: str) -> AnsweringAttempt | Non
         identifier,
         key,
         "" if organisation is None else str(organisation[0]),
-        int(str(last["number"])),
-        str(last["target"]),
+        last["number"],
+        last["target"],
         about(document.encode()),
         scores,
     )

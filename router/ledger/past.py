@@ -114,14 +114,14 @@ def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[
     contents = {}
     for record in whole.some(connection, ids):
         request = {name: value for name, value in record.request.items() if name not in _MUTABLE}
-        bookings = [line for line in record.bookings if not str(line["account"]).startswith(RATE_ACCOUNTS)]
+        bookings = [line for line in record.bookings if not line["account"].startswith(RATE_ACCOUNTS)]
         amounts = [(line["account"], line["window_start_ms"], line["charged"]) for line in bookings]
         if request["state"] == "recovered":  # its charge may still come back, and is compared with its hold
             request = {name: request[name] for name in ("id", "state", "started_ms", "key_id", "tags", "session")}
             amounts = []
         # An empty column may be one that was added later.
         lines = [{k: v for k, v in line.items() if v not in (None, "", 0)} for line in (request, *record.attempts)]
-        contents[record.id] = str(request["state"]), _hashed([lines, amounts])
+        contents[record.id] = request["state"], _hashed([lines, amounts])
     return contents
 
 
@@ -310,9 +310,9 @@ def add(
     insert(connection, "past_decisions", columns, rows_of_decisions)
 
 
-def add_bookings(connection: Connection, names: NameTable, lines: Sequence[Sequence[Value]]) -> None:
+def add_bookings(connection: Connection, names: NameTable, lines: Sequence[Sequence[Any]]) -> None:
     """`lines`: values of `BOOKING`."""
-    insert(connection, "past_bookings", BOOKING, ((line[0], names[str(line[1])], *line[2:]) for line in lines))
+    insert(connection, "past_bookings", BOOKING, ((line[0], names[line[1]], *line[2:]) for line in lines))
 
 
 def _texts(lines: Iterable[Line], columns: Iterable[str]) -> set[str]:

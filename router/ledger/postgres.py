@@ -11,7 +11,7 @@ import select
 import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import psycopg
 from psycopg.abc import Buffer
@@ -41,14 +41,19 @@ class ServerAddress:
     """Raises `SettingError` for a URL that is none."""
 
     def __init__(self, url: Secret) -> None:
-        self._url = url
-        self._parts = _parts(url.reveal())
-
-    @cached_property
-    def name(self) -> str:
-        """For people: without user and password."""
+        """An unescaped @, / or # in a password would be read as part of the host, and so be shown: it is refused."""
+        _, _, rest = url.reveal().partition("://")
+        authority = rest.partition("/")[0].partition("?")[0]
+        unclear = rest.count("@") != authority.count("@") or authority.count("@") > 1 or "#" in rest
+        if not url.reveal().startswith(_SCHEMES) or unclear:
+            raise SettingError(f"{_SHAPE}: percent-encode what is special in the password")
+        try:
+            self._parts = {name: str(value) for name, value in conninfo_to_dict(url.reveal()).items()}
+        except psycopg.Error:
+            raise SettingError(_SHAPE) from None
         host, port = self._parts.get("host", "localhost"), self._parts.get("port", "5432")
-        return f"postgresql://{host}:{port}/{self._parts.get('dbname', '')}"
+        self.name = f"postgresql://{host}:{port}/{self._parts.get('dbname', '')}"
+        """For people: without user and password."""
 
     def connect(self) -> psycopg.Connection:
         """Blocks for at most `CONNECT_S` a host. Raises `LedgerUnavailable`."""
@@ -62,19 +67,6 @@ class ServerAddress:
             if password := self._parts.get("password"):
                 reason = reason.replace(password, "***")
             raise LedgerUnavailable(f"{SETTING}: {self.name} can't be reached: {reason}") from None
-
-
-def _parts(url: str) -> dict[str, str]:
-    """An unescaped @, / or # in a password would be read as part of the host, and so be shown: it is refused."""
-    _, _, rest = url.partition("://")
-    authority = rest.partition("/")[0].partition("?")[0]
-    unclear = rest.count("@") != authority.count("@") or authority.count("@") > 1 or "#" in rest
-    if not url.startswith(_SCHEMES) or unclear:
-        raise SettingError(f"{_SHAPE}: percent-encode what is special in the password")
-    try:
-        return {name: str(value) for name, value in conninfo_to_dict(url).items()}
-    except psycopg.Error:
-        raise SettingError(_SHAPE) from None
 
 
 # SQL and values as PostgreSQL takes and gives them: numbered placeholders, everything in its text form.

@@ -308,8 +308,8 @@ class Reconciliation:
                 continue
             sample = sample or (record.request, attempt)
             for line in rows.booked(books, request_id, request_id).get(request_id, ()):
-                if counts(line, record, str(attempt["target"]), units):
-                    sums[str(line["account"]), int(str(line["window_start_ms"]))] += cost
+                if counts(line, record, attempt["target"], units):
+                    sums[line["account"], line["window_start_ms"]] += cost
         if sample is None:
             raise NotAdjustable(f"the rows of {model} have expired")
         shares = {place: round(added * cost / whole) if whole else added for place, cost in sorted(sums.items())}

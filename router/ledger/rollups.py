@@ -252,7 +252,7 @@ def _offered(
     decided = connection.execute(_SQL["offers_live" if arm == _LIVE else "offers_past"].format(which[0]), which[1])
     for *about, dictionary, document in decided:
         text = document if dictionary is None else documents.restored(dictionary, document)
-        yield from facts.offered(text, *about)
+        yield from facts.offered(text, about)
 
 
 def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:

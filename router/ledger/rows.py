@@ -63,15 +63,13 @@ def insert(
     rows: Iterable[Sequence[Value | bytes]],
     given: str = "",
     then: str = "",
-) -> int:
-    """Adds rows, many to a statement; returns how many. `given` stands before VALUES, `then` after them (ON CONFLICT
-    …)."""
-    added, rest, line = 0, iter(rows), f"({sql_placeholders(columns)})"
+) -> None:
+    """Adds rows, many to a statement. `given` stands before VALUES, `then` after them (ON CONFLICT …)."""
+    rest, line = iter(rows), f"({sql_placeholders(columns)})"
     into = f"INSERT INTO {table} ({', '.join(columns)}){given} VALUES "  # noqa: S608 - names of ours
     while some := list(islice(rest, max(1, PARAMETERS // len(columns)))):
         statement = f"{into}{', '.join([line] * len(some))} {then}"
-        added += connection.execute(statement, tuple(value for row in some for value in row)).rowcount
-    return added
+        connection.execute(statement, tuple(value for row in some for value in row))
 
 
 def sql_placeholders(values: Sequence[object]) -> str:
@@ -112,11 +110,11 @@ class Documents:
         self._of_policy: dict[str, int] = {}
         self._read()
 
-    def compressed(self, decisions: Sequence[Mapping[str, Value]]) -> list[Compressed]:
+    def compressed(self, decisions: Sequence[Mapping[str, Any]]) -> list[Compressed]:
         """Makes a dictionary for each policy that has none yet and enough documents here; others use the newest one."""
         by_policy: dict[str, list[str]] = {}
         for line in decisions:
-            by_policy.setdefault(str(line["policy"]), []).append(str(line["document"]))
+            by_policy.setdefault(line["policy"], []).append(line["document"])
         for policy, texts in by_policy.items():
             if policy not in self._of_policy and len(texts) >= SAMPLE:
                 data = "".join(texts[:SAMPLE]).encode()[-_LARGEST:]
@@ -124,11 +122,10 @@ class Documents:
                 self._read()
         rows: list[Compressed] = []
         for line in decisions:
-            policy = str(line["policy"])
-            number = self._of_policy.get(policy, max(self._data))
+            number = self._of_policy.get(line["policy"], max(self._data))
             packer = zlib.compressobj(_LEVEL, wbits=_RAW, zdict=self._data[number])
-            data = packer.compress(str(line["document"]).encode()) + packer.flush()
-            rows.append((str(line["id"]), int(str(line["decided_ms"])), policy, number, data))
+            data = packer.compress(line["document"].encode()) + packer.flush()
+            rows.append((line["id"], line["decided_ms"], line["policy"], number, data))
         return rows
 
     def _read(self) -> None:
@@ -148,8 +145,8 @@ class Documents:
 
 CHUNK = 1_000
 """Requests read at a time."""
-Line = Mapping[str, Value]
-"""Column → value."""
+Line = Mapping[str, Any]
+"""Column → a `Value`, of the kind that its column has."""
 EVER_MS = 2**62
 NOT_MOVED = "NOT EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = r.id)"
 """Of a live request `r`. Where the answer to a commit was lost, its rows may be written again after they moved."""
@@ -165,12 +162,12 @@ class RequestRecord(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        return str(self.request["id"])
+        identifier: str = self.request["id"]
+        return identifier
 
     @property
     def started_ms(self) -> int:
-        began = self.request["started_ms"]
-        assert isinstance(began, int)  # noqa: S101
+        began: int = self.request["started_ms"]
         return began
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -82,14 +81,14 @@ def _again(record: RequestRecord, prices: Prices) -> Iterator[tuple[int, int, in
     """Of each attempt whose cost our price made: its number, that cost, and what the same price makes of its usage now,
     in nano-USD; None: the price is not of the catalog."""
     for attempt in record.attempts:
-        row, own = cast(Mapping[str, Any], attempt), attempt["own_cost"]
-        recorded = row["cost"] if own is None and row["cost_source"] in _OURS else own
-        if recorded is not None and row["usage_source"] is not None:
-            price = price_then(prices, str(row["model"]), str(row["price_version"]))
-            computed = None
+        own = attempt["own_cost"]
+        recorded = attempt["cost"] if own is None and attempt["cost_source"] in _OURS else own
+        if recorded is not None and attempt["usage_source"] is not None:
+            price, computed = price_then(prices, attempt["model"], attempt["price_version"]), None
             if price is not None:
-                computed = charge(price, usage_of(row), at_ms=row["started_ms"], took_ms=row["total_ms"]).own or 0
-            yield int(row["number"]), int(recorded), computed
+                times = {"at_ms": attempt["started_ms"], "took_ms": attempt["total_ms"]}
+                computed = charge(price, usage_of(attempt), **times).own or 0
+            yield attempt["number"], recorded, computed
 
 
 # Bookings, by the budgets of the policy that each request was decided by.
@@ -109,7 +108,7 @@ class BudgetHistory:
 
     def __call__(self, record: RequestRecord) -> Iterator[VerifyFinding]:
         """Accounts in which a request that was charged is not booked."""
-        request = cast(Mapping[str, Any], record.request)
+        request = record.request
         accounts, key = self._of_policy(request["policy"]), self._keys.get(request["key_id"])
         if accounts is None or (key is None and request["key_id"]) or request["endpoint"] == ADJUSTMENT:
             return
@@ -121,7 +120,7 @@ class BudgetHistory:
         if changed := request["started_ms"] < changed_ms + GRACE_MS:
             caller = Caller(id=caller.id, name=caller.name)
         tags = tuple(request["tags"].split(",")) if request["tags"] else ()
-        targets = tuple(dict.fromkeys(str(line["target"]) for line in record.attempts))
+        targets = tuple(dict.fromkeys(line["target"] for line in record.attempts))
         charged = ChargedTo(record.id, request["route"], caller, request["session"], tags, targets)
         for budget in accounts.binding(charged, frozenset({caller.budget} - {""})):
             unknown = changed and (budget.scope in ("team", "organisation") or budget.teams or budget.organisations)
@@ -148,11 +147,11 @@ class BudgetHistory:
         """Accounts that a request is booked in. Where one was split off, so it counts in those above: none of these is
         charged beside the part. None: it was split off a moment ago, or the request is booked on another machine."""
         books, records = self._ledger, [record]
-        if str(record.request["owner"]).startswith(BESIDE):
+        if record.request["owner"].startswith(BESIDE):
             if self._local is None or not (records := rows.some(self._local, [record.id])):
                 return None
             books = self._local
-        booked = {str(line["account"]) for line in records[0].bookings}
+        booked = {line["account"] for line in records[0].bookings}
         known = {KeyLimit.model_fields["id"].default, *(budget.id for budget in accounts.budgets)}
         for account in sorted(booked):
             while not account.startswith(RATE_ACCOUNTS) and account.partition("|")[0] not in known:

@@ -34,29 +34,19 @@ _COUNTED: Sequence[tuple[str, tuple[str, ...], tuple[LabelFilter, ...]]] = (
 """Dimensions, and what is counted by them of which attempts."""
 
 
-class _LabelCounts(defaultdict[tuple[str, str], Counter[Any]]):
-    """Of one target, or of all: dimension and measure → how often each label."""
-
-    def __init__(self) -> None:
-        super().__init__(Counter)
-
-    @property
-    def outcomes(self) -> Counter[str]:
-        return self["outcome", "attempts"]
-
-    @property
-    def sent_to(self) -> int:
-        return self.outcomes.total() - self.outcomes[RESTING]
+_LabelCounts = defaultdict[tuple[str, str], Counter[Any]]
+"""Of one target, or of all: dimension and measure → how often each label."""
+_OUTCOMES = "outcome", "attempts"
 
 
 def reliability(source: LedgerView) -> Report:
     label_counts, every = _counted(source)
-    ranked = sorted(label_counts.items(), key=lambda item: (-item[1].sent_to, item[0]))
+    ranked = sorted(label_counts.items(), key=lambda item: (-_sent_to(item[1]), item[0]))
     totals = _row("total", every) if ranked else None
     wrong = [
-        (name, outcome, count, count / counts.sent_to if outcome != RESTING else None)
+        (name, outcome, count, count / _sent_to(counts) if outcome != RESTING else None)
         for name, counts in ranked
-        for outcome, count in sorted(counts.outcomes.items(), key=lambda item: (-item[1], item[0]))
+        for outcome, count in sorted(counts[_OUTCOMES].items(), key=lambda item: (-item[1], item[0]))
         if outcome != OK and count
     ]
     below = (*((made("reliability/outcomes", wrong),) if wrong else ()), *_skipped(source))
@@ -75,7 +65,7 @@ def reliability(source: LedgerView) -> Report:
 
 def _counted(source: LedgerView) -> tuple[Mapping[str, _LabelCounts], _LabelCounts]:
     """By target, and of all; without requests that asked no target."""
-    by_target, every = defaultdict[str, _LabelCounts](_LabelCounts), _LabelCounts()
+    by_target, every = defaultdict[str, _LabelCounts](lambda: defaultdict(Counter)), _LabelCounts(Counter)
     for dimension, measures, where in _COUNTED:
         for (target, label), amounts in source.sums(ATTEMPTS, ("target", dimension), measures, *where).items():
             places = () if target is None else (by_target[str(target)], every)
@@ -85,17 +75,21 @@ def _counted(source: LedgerView) -> tuple[Mapping[str, _LabelCounts], _LabelCoun
     return by_target, every
 
 
+def _sent_to(label_counts: _LabelCounts) -> int:
+    return label_counts[_OUTCOMES].total() - label_counts[_OUTCOMES][RESTING]
+
+
 def _row(label: str, label_counts: _LabelCounts) -> Row:
     """The target is judged by attempts that it neither refused nor was given up in. An unknown outcome is a failure."""
-    outcomes, roles = label_counts.outcomes, label_counts["role", "attempts"]
+    outcomes, roles, sent_to = label_counts[_OUTCOMES], label_counts["role", "attempts"], _sent_to(label_counts)
     refused, given_up = (sum(outcomes[outcome] for outcome in some) for some in (REFUSED, GIVEN_UP))
-    judged = label_counts.sent_to - refused - given_up
+    judged = sent_to - refused - given_up
     failed = judged - outcomes[OK]
     rates: tuple[Value, ...] = wilson(failed / judged, judged) if judged else (None, None, None)
     retries = label_counts["outcome", "retries"].total() + roles["retry"]
     fallbacks = label_counts["outcome", "fallbacks"].total() + roles["fallback"]
     return (
-        *(label, label_counts.sent_to, outcomes[OK], failed, *rates, refused, given_up, outcomes[RESTING]),
+        *(label, sent_to, outcomes[OK], failed, *rates, refused, given_up, outcomes[RESTING]),
         *(retries, fallbacks, *(roles[role] for role in ("hedge", "cascade", "vote"))),
         *(percentile(label_counts["total_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
         *(percentile(label_counts["first_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
@@ -115,7 +109,7 @@ def _skipped(source: LedgerView) -> tuple[Report, ...]:
     counts, (since_ms, until_ms) = Counter[tuple[str, str]](), source.request.bounds
     for record in rows.newest(source.connection, _LOOKED_AT):
         if since_ms <= record.started_ms < until_ms and record.decision is not None:
-            document = msgspec.json.decode(str(record.decision["document"]))
+            document = msgspec.json.decode(record.decision["document"])
             counts.update(dict.fromkeys(_passed_by(record, document), 1))
     holds = [where.holds for where in source.request.where]
     ranked = [(*names, count) for names, count in sorted(counts.items()) if all(hold(names[0]) for hold in holds)]

@@ -27,7 +27,7 @@ from router.types.price import usd_from_nano, usd_text
 
 def tried(row: Line) -> Row:
     """In the order of `attempts`. What the provider stated otherwise than our price has both amounts."""
-    scores = json.loads(str(row["verdicts"])) if row["verdicts"] else {}
+    scores = json.loads(row["verdicts"]) if row["verdicts"] else {}
     verdicts = (f"{name} {'–' if score is None else f'{score:g}'}" for name, score in scores.items())
     cells: dict[str, Value] = {
         **row,
@@ -178,14 +178,14 @@ def charges(record: Iterable[RequestRecord]) -> Report:
     """One row an account and window; `held` is what was kept back at most. Bookings don't say their unit: amounts that
     are those of the request do."""
     bookings = ((each.request, booking) for each in record for booking in each.bookings)
-    places = grouped(((str(line["account"]), int(line["window_start_ms"] or 0)), (of, line)) for of, line in bookings)
+    places = grouped(((line["account"], line["window_start_ms"] or 0), (of, line)) for of, line in bookings)
     table: list[Row] = []
     for account, window in sorted(places):
         booked = places[account, window]
         alike = {_unit(request, line) for request, line in booked} - {None}
         unit = next(iter(alike)) if len(alike) == 1 else None
-        held, charged = (sum(int(line[name] or 0) for _, line in booked) for name in ("held", "charged"))
-        states = sorted({str(line["state"]) for _, line in booked})
+        held, charged = (sum(line[name] or 0 for _, line in booked) for name in ("held", "charged"))
+        states = sorted({line["state"] for _, line in booked})
         amounts = (amount_of(unit, held), None if states == ["held"] else amount_of(unit, charged))
         table.append((account, unit and unit.value, window or None, len(booked), *amounts, ", ".join(states)))
     return made("charges", table, note=_UNKNOWN if any(row[1] is None for row in table) else "")
@@ -217,7 +217,7 @@ def whole_request(source: LedgerView) -> Report:
     if record is None:
         message = f"The ledger holds no request with the id {identifier[:80]}. Answers carry theirs in x-request-id."
         raise ClientError(404, "not_found", message, param="subject")
-    decided = b"" if record.decision is None else str(record.decision["document"]).encode()
+    decided = b"" if record.decision is None else record.decision["document"].encode()
     further = [listed(name, source, id=identifier) for name in ("corrections", "outcomes")]
     below = (
         made("attempts", map(tried, record.attempts)),
@@ -274,7 +274,7 @@ def whole_session(source: LedgerView) -> Report:
     bookings, listed = charges(record), []
     for each in record[:MOST]:
         identifier, time, *rest = line(each, costs[each.id])
-        key = str(each.request["key_id"])
+        key = each.request["key_id"]
         listed.append((identifier, time, keys.get(key, key) or None, *rest))
     names = ("input_tokens", "output_tokens", "reasoning_tokens", "cost")
     *tokens, cost = (sum(value for each in record if isinstance(value := each.request[name], int)) for name in names)
