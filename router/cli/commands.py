@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -25,7 +26,6 @@ from router.cli.app import (
 )
 
 if TYPE_CHECKING:
-    from router.config.policy import Config
     from router.report.query import Parameters
     from router.report.report import Report
     from router.settings import Settings
@@ -212,9 +212,10 @@ def replay(
 ) -> None:
     """What another policy would have made of recorded traffic: cost, right answers, refusals, where data goes."""
     from router.cli.delivery import Format, chosen, written_as
+    from router.config.load import load_policy
+    from router.errors import ConfigError
+    from router.replay.replay import as_report, stretch
     from router.replay.replay import replay as again
-    from router.replay.replay import stretch
-    from router.replay.report import as_report
     from router.report.query import Parameters
     from router.report.render import table as drawn
     from router.types.clock import now_ms
@@ -222,32 +223,16 @@ def replay(
     form = chosen({"json": as_json, "csv": as_csv}, table, None)
     if form is None:
         fail("a replay has one form: --json or --csv; --table is one of CSV's")
-    others, config = _others(policy, against), _config(policy)
+    with failing():
+        others = [] if against is None else [load_policy(against)]
+    current = settings_of(None).policy
+    if against is None and os.environ.get("LOWPASS_POLICY") and current != policy:
+        with suppress(ConfigError):  # the policy in force helps where it can be read
+            others = [load_policy(current)]
+    with failing():
+        config = load_policy(policy)
     cores = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
     with ledger_there(settings_of(policy)) as ledger, failing():
         about = stretch(ledger, Parameters(since=since, until=until, where=tuple(where or ())))
         answer = as_report(again(ledger, config, *about, others=others, processes=cores))
         show(drawn(answer, now_ms())) if form is Format.TEXT else typer.echo(written_as(answer, form, table), nl=False)
-
-
-def _config(path: Path) -> "Config":
-    from router.config.load import load_policy
-
-    with failing():
-        return load_policy(path)
-
-
-def _others(policy: Path, against: Path | None) -> "list[Config]":
-    """What is named must be sound; the policy in force helps where it can be read."""
-    from router.config.load import load_policy
-    from router.errors import ConfigError
-
-    if against is not None:
-        return [_config(against)]
-    current = settings_of(None).policy
-    if not os.environ.get("LOWPASS_POLICY") or current == policy:
-        return []
-    try:
-        return [load_policy(current)]
-    except ConfigError:
-        return []

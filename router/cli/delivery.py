@@ -230,15 +230,11 @@ def deliver(
         except DeliveryError as failure:
             failures.append(str(failure))
     if failures:
-        raise DeliveryError("; ".join((*failures, _kept(report, home))))
-
-
-def _kept(report: Report, home: Path) -> str:
-    """As JSON, which has all of it."""
-    path = home / "reports" / f"{report.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.json"
-    try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        put(path, as_json(report))
-    except (OSError, DeliveryError):
-        return "nor could it be kept here"
-    return f"it is kept in {path}"
+        path = home / "reports" / f"{report.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.json"
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            put(path, as_json(report))  # which has all of it
+            failures.append(f"it is kept in {path}")
+        except (OSError, DeliveryError):
+            failures.append("nor could it be kept here")
+        raise DeliveryError("; ".join(failures))

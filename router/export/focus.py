@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from router.ledger.facts import ATTEMPTS, HOUR_MS, Label, Query, Sums
+from router.ledger.facts import ATTEMPTS, HOUR_MS, LATE, Label, Query, Sums
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
 from router.ledger.write import BUCKETS
@@ -209,11 +209,8 @@ def _json(value: object) -> str:
 
 # The ledger's sums by hour → records, a few hours at a time, so that no window is too large for the memory.
 
-BY = (
-    *("organisation", "team", "key", "tags", "route", "task", "effort", "target", "model", "provider", "region"),
-    *("price_version", "cost_source"),
-)
-"""One of the ledger's groupings, beside the hour: it can be exported also after its rows have expired."""
+BY = LATE.by
+"""Beside the hour: it can be exported also after its rows have expired."""
 MEASURES = (*("requests", "attempts", "cost", "own_cost", "recovered", "thinking_cost", "cache_saved"), *BUCKETS)
 
 

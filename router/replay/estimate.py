@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
@@ -9,8 +10,19 @@ from numpy.typing import NDArray
 
 from router.budget.budget import Downgrade
 from router.decide import in_force
-from router.replay.read import BUCKETS, MOVE, REFUSED, SERVED, Flow, Lines, Part, TargetTotals, number_of, stopped
-from router.replay.report import NO_TARGET, Change, Effect, Line
+from router.replay.read import (
+    BUCKETS,
+    MOVE,
+    NO_TARGET,
+    REFUSED,
+    SERVED,
+    Flow,
+    Lines,
+    Part,
+    TargetTotals,
+    number_of,
+    stopped,
+)
 from router.replay.sides import Policies
 from router.types.decision import Vector
 from router.types.tables import table
@@ -32,6 +44,35 @@ LEAST_SAMPLE = 30.0
 BETWEEN = (2.5, 97.5)
 """Percentiles of the resamples."""
 ALL = ""
+Line = tuple[str | int | float | None, ...]
+"""Of a table of `reports.yaml` below `replay`, in nano-USD."""
+
+
+class Change(NamedTuple):
+    """An expected change, and the interval that it lies in with 95 %, as far as chance goes: which requests came."""
+
+    value: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+class Effect(Struct, frozen=True, kw_only=True):
+    """Of one route, or of all."""
+
+    route: str
+    requests: int
+    changed: int
+    spent: int
+    cost: Change
+    passes: Change
+    """Expected right answers."""
+    refused: int
+    """So far, as no target was eligible."""
+    refusals: Change
+    corrected: bool
+    """The expected cost of the new choices is corrected by experiments that asked them …"""
+    sample: float
+    """… of this effective size."""
 
 
 class Differences(Struct, frozen=True, eq=False):

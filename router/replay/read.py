@@ -17,8 +17,8 @@ from router.decide.strategies import CascadeStrategy, Strategy
 from router.decide.worth import CascadeValue, VerifierQuality, cascade_value, sample_value
 from router.estimate.estimate import per_choice
 from router.estimate.forecast import ForecastInput
+from router.ledger.facts import HOUR_MS, JUDGE
 from router.ledger.query import RequestRow
-from router.replay.report import NO_TARGET
 from router.replay.sides import Choice, NewDecision, Policies, PolicyReplay, Stored, repriced, same, same_rules, stored
 from router.types.account import Account, Unit
 from router.types.decision import Dropped, FittedRequest, Hedge, Plan, Vector, Vote, Weighed
@@ -51,6 +51,7 @@ TRIAL = np.dtype(
 """An experiment that asked whom the new policy would choose: what it cost and what came of it."""
 CHARGE = np.dtype([("row", "i8"), ("account", "i4"), ("id", "S32"), ("at_ms", "i8")])
 LINES = {"rows": ROW, "changed": MOVE, "trials": TRIAL, "charges": CHARGE}
+NO_TARGET = "(refused)"
 NUMBERED = {"route": "routes", "to": "targets", "then": "targets", "move": "moves", "account": "accounts"}
 """Fields of lines that are numbers of labels."""
 
@@ -134,8 +135,6 @@ def joined(parts: Sequence[Part]) -> Part:
 
 # The new policy's budgets in the order of time: who would have found one used up.
 
-Flags = NDArray[np.bool_]
-
 
 def stopped(charges: Lines, accounts: Sequence[Account], paid: Vector) -> NDArray[np.intp]:
     """[rows]: the account that stops a request, or −1. `charges` go by rows; `paid` [rows]: nano-USD.
@@ -188,8 +187,8 @@ def alone(side: PolicyReplay, record: Stored, target: Target, weighed: Sequence[
             return ExpectedValue(each.cost_nano, 0.0, each.p)
     classification = side.classified(record)
     cap = per_choice(record.request, side.rules.screen.guard.demands(classification.classes).thinking_cap)
-    asked = ForecastInput(record.request, classification, record.row.started_ms)
-    forecast = side.forecaster.forecast((target,), asked, fits=(FittedRequest(thinking_budget=cap),))
+    about = ForecastInput(record.request, classification, record.row.started_ms)
+    forecast = side.forecaster.forecast((target,), about, fits=(FittedRequest(thinking_budget=cap),))
     return ExpectedValue(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
 
 
@@ -266,9 +265,6 @@ BUCKETS = 4_096
 """Clusters that intervals are made of: sessions, and hours of requests without one, thrown together at random."""
 MOST_SEEN = 128
 """Answers of a target, in one stretch, that its expected cost is compared with."""
-JUDGED = "judge"
-"""What a judge's requests are called in place of their route."""
-_HOUR_MS = 3_600_000
 Wanted = Callable[[Stored], bool]
 Scores = Callable[[str], float | None]
 
@@ -302,7 +298,7 @@ class ReplayReader:
         if isinstance(record, str):
             self._unknown[record] += 1
             return
-        if record.row.route == JUDGED and JUDGED not in self._new.config.routes:
+        if record.row.route == JUDGE and JUDGE not in self._new.config.routes:
             self._unknown["judges"] += 1
             return
         if not self._wanted(record):
@@ -451,7 +447,7 @@ class ReplayReader:
 
 
 def _bucket(record: Stored) -> int:
-    return zlib.crc32((record.row.session or str(record.row.started_ms // _HOUR_MS)).encode()) % BUCKETS
+    return zlib.crc32((record.row.session or str(record.row.started_ms // HOUR_MS)).encode()) % BUCKETS
 
 
 def _flow(flows: Counter[Flow], record: Stored, policy: str, choice: Choice) -> None:

@@ -4,7 +4,7 @@ import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing import get_context
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from router.config.policy import Config
 from router.ledger import keys
@@ -13,13 +13,13 @@ from router.ledger.ledger import Ledger
 from router.ledger.query import PositionRange, decided, stretches
 from router.ledger.rollups import expired
 from router.ledger.rows import Connection, documents
-from router.replay.estimate import differences, effects, egress, factor, limited, shifted, unknowns
+from router.replay.estimate import Effect, Line, differences, effects, egress, factor, limited, shifted, unknowns
 from router.replay.read import Part, ReplayReader, joined
-from router.replay.report import Replayed
 from router.replay.sides import Stored, compared
 from router.report.catalog import filter_of
+from router.report.charts import dollars
 from router.report.query import LedgerView, Parameters, request_of
-from router.report.report import Definition
+from router.report.report import Definition, Report, Row, made
 from router.types.clock import now_ms
 from router.types.request import Caller
 from router.types.tables import patterns
@@ -112,6 +112,18 @@ MOST = 50
 """Decisions that are listed one by one."""
 
 
+class Replayed(Struct, frozen=True, kw_only=True):
+    policy: str
+    """Its hash, as decisions have it."""
+    since_ms: int | None
+    until_ms: int | None
+    routes: tuple[Effect, ...]
+    total: Effect
+    tables: Mapping[str, Sequence[Line]]
+    """Of `reports.yaml` below `replay`, in nano-USD: what changes and the decisions that do, those of the most money
+    first; where data goes; what answers cost compared with what was expected; and what can't be known, by its code."""
+
+
 def replay(
     ledger: Ledger,
     config: Config,
@@ -120,7 +132,6 @@ def replay(
     where: Collection[LabelFilter] = (),
     others: Sequence[Config] = (),
     processes: int = 1,
-    most: int = MOST,
 ) -> Replayed:
     """`config`: the policy to try. `others`: policies that the recorded decisions may be of, such as the one in force:
     what would be decided otherwise under them too, by what is known today, is no change.
@@ -143,7 +154,7 @@ def replay(
     whole = joined(parts(read, every, processes))
     whole, changes = limited(whole, differences(whole), sides)
     routes, total = effects(whole, changes)
-    shifts, decisions = shifted(whole, changes, most)
+    shifts, decisions = shifted(whole, changes, MOST)
     with ledger.reading() as connection:
         past, gone = documents(connection), expired(connection, since_ms, until_ms)
     return Replayed(
@@ -159,4 +170,57 @@ def replay(
             "calibration": [(name, known.answers, factor(known)) for name, known in sorted(whole.totals.items())],
             "unknown": unknowns(whole, changes, sides, gone),
         },
+    )
+
+
+# A replay as a report: one row a route, and below it every table that has something in it.
+
+NAME = "replay"
+
+
+def as_report(replayed: Replayed) -> Report:
+    return made(
+        NAME,
+        map(_row, replayed.routes),
+        title=f"{verdict(replayed)} (replay under policy {replayed.policy})",
+        totals=("total", *_row(replayed.total)[1:]),
+        since_ms=replayed.since_ms,
+        until_ms=replayed.until_ms,
+        below=tuple(made(f"{NAME}/{name}", lines) for name, lines in replayed.tables.items() if lines),
+    )
+
+
+LEAST_PASSES = 0.05
+"""Right answers that are told from none."""
+
+
+def verdict(replayed: Replayed) -> str:
+    """In one sentence: "$1.52 dearer and 13.8 fewer right answers: no"."""
+    total, terms = replayed.total, any(code == "repriced" for code, *_ in replayed.tables["unknown"])
+    besides = "; another price or model behind a target is not looked at where decisions stay" if terms else ""
+    if not total.changed:
+        return f"Nothing changes{besides}"
+    cost, passes = round(total.cost.value), total.passes.value if abs(total.passes.value) >= LEAST_PASSES else 0.0
+    parts = [f"{dollars(abs(cost))} {'dearer' if cost > 0 else 'cheaper'}" if cost else "as dear"]
+    parts += [f"{abs(passes):,.1f} {'more' if passes > 0 else 'fewer'} right answers" if passes else "as often right"]
+    if refused := round(total.refusals.value):
+        parts.append(f"{abs(refused):,} {'more' if refused > 0 else 'fewer'} refused")
+    return f"{', '.join(parts[:-1])} and {parts[-1]}: {_judged(total, cost, passes)}{besides}"
+
+
+def _judged(total: Effect, cost: int, passes: float) -> str:
+    if all(change.low < 0 < change.high for change in (total.cost, total.passes)):
+        return "by chance it may be either"
+    if cost and passes and (cost > 0) == (passes > 0):
+        return f"{dollars(abs(round(cost / passes)))} for each right answer {'more' if passes > 0 else 'given up'}"
+    return "no" if cost > 0 or passes < 0 else "yes"
+
+
+def _row(effect: Effect) -> Row:
+    return (
+        *(effect.route, effect.requests, effect.changed, effect.spent, *effect.cost),
+        effect.cost.value / effect.spent if effect.spent else None,
+        *(*effect.passes, effect.refused, *effect.refusals),
+        "corrected" if effect.corrected else "expected" if effect.changed else "observed",
+        effect.sample or None,
     )

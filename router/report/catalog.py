@@ -10,10 +10,9 @@ from router.ledger.ledger import Ledger
 from router.ledger.rollups import sums
 from router.report.budgets import BudgetStanding
 from router.report.budgets import report as budgets
-from router.report.cost_of_pass import cost_of_pass
+from router.report.cost_of_pass import cost_of_pass, price_reversal
 from router.report.egress import egress
 from router.report.engines import local_engines, local_vs_api
-from router.report.price_reversal import price_reversal
 from router.report.query import LedgerView, Parameters, filter_parts, listed, named, request_of
 from router.report.reliability import reliability
 from router.report.report import NO_LABEL, Definition, Report, declared, made

@@ -13,6 +13,7 @@ from router.report.query import LedgerView, ReportRequest, listed, summed
 from router.report.report import NO_LABEL, Kind, Plot, Shape, bars, day
 from router.report.savings import savings
 from router.report.spend import Group, stacked
+from router.types.request import DAY_MS
 from router.types.target import Target
 
 # The few numbers that the first page shows: one look at the ledger's sums by hour, and at the budgets.
@@ -21,7 +22,6 @@ WEEK, MONTH = 7, 30
 """Days, today included; they begin at midnight UTC."""
 MOST_TARGETS = 6
 """Bars for targets; the report of spend has them all."""
-_DAY_MS = 24 * HOUR_MS
 
 
 class Period(NamedTuple):
@@ -54,14 +54,14 @@ def overview(
     """What the page's template names. `connection` is inside a read transaction; `standings` of budgets: None where
     their store does not answer. What is saved is a row of savings, in the week, against the target that is right most
     often, if any."""
-    midnight = now_ms - now_ms % _DAY_MS
-    month, week = (midnight - (days - 1) * _DAY_MS for days in (MONTH, WEEK))
+    midnight = now_ms - now_ms % DAY_MS
+    month, week = (midnight - (days - 1) * DAY_MS for days in (MONTH, WEEK))
     requests = (ReportRequest(since_ms=since, zone=UTC, now_ms=now_ms) for since in (month, week))
     long, short = (LedgerView(connection=connection, request=request, targets=targets) for request in requests)
     saved = savings(short)
     by_hour = long.sums(ATTEMPTS, ("hour", "target"), Period._fields)
     # Also days on which nothing happened.
-    days: list[tuple[Group, int]] = [((day(month + n * _DAY_MS, UTC), None), 0) for n in range(MONTH)]
+    days: list[tuple[Group, int]] = [((day(month + n * DAY_MS, UTC), None), 0) for n in range(MONTH)]
     of_week: Counter[str] = Counter()
     for (hour, target), sums in by_hour.items():
         charged, name = Period(*sums).charged, str(target or NO_LABEL)

@@ -74,17 +74,11 @@ class LedgerView(Struct, frozen=True, kw_only=True):
     standings: "Sequence[BudgetStanding] | None" = None
 
     def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: LabelFilter) -> Sums:
-        """Of the window and filters that were asked for, and `where`. Raises ValueError and `Expired`."""
-        return sums(self.connection, self.query(table, by, measures, where))
-
-    def passes(self, by: Sequence[str], measures: Sequence[str], *where: LabelFilter) -> Sums:
-        """Of judged answers (`router.ledger.facts.passes`); otherwise as `sums`."""
-        return passes(self.connection, self.query(PASSES, by, measures, where))
-
-    def query(self, table: str, by: Sequence[str], measures: Sequence[str], where: Sequence[LabelFilter]) -> Query:
+        """Of the window and filters that were asked for, and `where`. Raises ValueError and `RowsExpired`."""
         where = (*self.request.where, *where)
         window = {"since_ms": self.request.since_ms, "until_ms": self.request.until_ms}
-        return Query(table=table, by=tuple(by), measures=tuple(measures), where=where, **window)
+        query = Query(table=table, by=tuple(by), measures=tuple(measures), where=where, **window)
+        return (passes if table == PASSES else sums)(self.connection, query)
 
 
 # A question as people write it, in words, turned into what a report is asked.

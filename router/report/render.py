@@ -151,24 +151,20 @@ def parts(text: RenderedReport, width: int) -> Iterator[list[int]]:
     """Places of columns, part by part: all text in front of the first number at first, then its labels, or else the
     first column. `width` is in letters."""
     numeric = [column.kind in NUMBERS for column in text.columns]
+    lines = [tuple(map(words, text.columns)), *text.rows, *([text.totals] if text.totals else [])]
+    widest = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
+    widths = [_FRAME + (size if number else min(size, _WRAPPED)) for size, number in zip(widest, numeric, strict=True)]
     foldable = width >= len(numeric) * (_FRAME + _FOLDED)
     first = numeric.index(True) if True in numeric else len(numeric) if foldable else 1
     labels, rest = list(range(first)), list(range(first, len(numeric)))
     part: list[int] = []
     for place in rest:
-        if part and sum(_width(text, at) for at in (*labels, *part, place)) > width - 1:
+        if part and sum(widths[at] for at in (*labels, *part, place)) > width - 1:
             yield labels + part
             labels = [at for at in labels if text.columns[at].kind is Kind.LABEL] or labels[:1]
             part = []
         part.append(place)
     yield labels + part
-
-
-def _width(text: RenderedReport, place: int) -> int:
-    column = text.columns[place]
-    cells = [words(column), *(row[place] for row in text.rows), *text.totals[place : place + 1]]
-    widest = max(map(cell_len, cells))
-    return _FRAME + (widest if column.kind in NUMBERS else min(widest, _WRAPPED))
 
 
 # A report as one HTML page that needs nothing else: for a mail, a file, a printer.

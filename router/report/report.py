@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from enum import StrEnum
@@ -190,24 +190,16 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     columns: str = ""
     note: str = ""
     sql: str = ""
-    """Of its rows, between two times."""
     sums: Mapping[str, str] = {}
     legend: Mapping[str, str] = {}
     summary: str = ""
-    """One line for help and navigation; empty of a table that is no report by itself."""
     by: tuple[str, ...] = ()
-    """What it can be grouped by; empty: it has its own groups only."""
     where: tuple[str, ...] = ()
-    """What it can be filtered by."""
     needs_subject: bool = False
-    """It is about one request or session, which must be named."""
     takes_baseline: bool = False
     timeless: bool = False
-    """It does not say which window it was asked for."""
     reads_policy: bool = False
-    """What it tells hangs on the policy in force."""
     needs_pots: bool = False
-    """It can't be made while the store of the budgets does not answer; others leave that store alone."""
 
 
 @cache
@@ -326,6 +318,10 @@ def hour(at_ms: int, zone: tzinfo) -> str:
     """With its offset, so that the hour that a clock shows twice is two."""
     local = _local(at_ms, zone).replace(minute=0)
     return local.isoformat(timespec="minutes").replace("+00:00", "Z")
+
+
+TIMES: Mapping[str, Callable[[int, tzinfo], str]] = {"day": day, "hour": hour}
+"""Of a moment in Unix ms."""
 
 
 def _local(at_ms: int, zone: tzinfo) -> datetime:

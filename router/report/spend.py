@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta
 from functools import cache
 from heapq import nlargest
 from itertools import product
@@ -11,21 +11,7 @@ from router.ledger.facts import ATTEMPTS, Label, Sums, add
 from router.report.charts import OTHERS
 from router.report.query import LedgerView, ReportRequest, grouped
 from router.report.render import UNKNOWN
-from router.report.report import (
-    NO_LABEL,
-    Kind,
-    Mark,
-    Plot,
-    Report,
-    Shape,
-    bars,
-    day,
-    hour,
-    measures,
-    plots,
-    step,
-    tallied,
-)
+from router.report.report import NO_LABEL, TIMES, Kind, Mark, Plot, Report, Shape, bars, measures, plots, step, tallied
 from router.types.target import Contract, Target
 
 Group = tuple[str | None, ...]
@@ -83,8 +69,6 @@ def _name(names: Group, no_label: str = NO_LABEL) -> str:
 
 # What was spent, on what: every nano-USD of the ledger in exactly one row, except where a row is a tag.
 
-TIMES: Mapping[str, Callable[[int, tzinfo], str]] = {"day": day, "hour": hour}
-"""Of a moment in Unix ms."""
 MOST_ROWS = 10_000
 """Beyond them the least are one row, so that nothing is lost: of sessions there may be millions."""
 _OF_ATTEMPTS = {"model", "target", "provider", "region", "effort"}
@@ -137,8 +121,8 @@ def _as_it_is(label: Label) -> Sequence[str | None]:
 
 
 def _grouped(by_labels: Sums, names: Sequence[tuple[str, _Read]]) -> dict[Group, Sizes]:
-    places = {dimension: at for at, dimension in enumerate(dict.fromkeys(dimension for dimension, _ in names))}
-    parts = [(read, places[dimension]) for dimension, read in names]
+    dimensions = list(dict.fromkeys(dimension for dimension, _ in names))
+    parts = [(read, dimensions.index(dimension)) for dimension, read in names]
     if all(read is _as_it_is for read, _ in parts):
         return {tuple(None if each is None else str(each) for each in group): sums for group, sums in by_labels.items()}
     groups: dict[Group, Sizes] = {}

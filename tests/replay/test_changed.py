@@ -17,10 +17,9 @@ import pytest
 
 from router.ledger.facts import LabelFilter
 from router.ledger.ledger import SqliteLedger
-from router.replay.estimate import CODES
-from router.replay.replay import DIMENSIONS, replay
-from router.replay.replay import replay as replayed
-from router.replay.report import NAME, NO_TARGET, Change, Effect, Replayed, as_report, verdict
+from router.replay.estimate import CODES, Change, Effect
+from router.replay.read import NO_TARGET
+from router.replay.replay import DIMENSIONS, NAME, Replayed, as_report, replay, verdict
 from router.report.report import columns
 from router.testing import lowpass
 from router.types.decision import RequestProfile
@@ -356,7 +355,7 @@ def test_the_example_runs(recorded: Gateway) -> None:
 
 
 def test_columns_and_tables_are_those_of_the_report(recorded: Gateway, past: SqliteLedger, tmp_path: Path) -> None:
-    report = as_report(replayed(past, changed(recorded, other_order, tmp_path), others=[config(recorded)]))
+    report = as_report(replay(past, changed(recorded, other_order, tmp_path), others=[config(recorded)]))
     assert report.name == NAME
     names = [name for row in rows(TEXT, "column", "meaning") for name in row["column"].split(", ")]
     assert names == [column.name for column in report.columns][1:]

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.replay.estimate import LEAST_SEEN, differences, effects
+from router.replay.estimate import LEAST_SEEN, Effect, differences, effects
 from router.replay.read import BUCKETS, CHARGE, MOVE, ROW, SERVED, TRIAL, Part, TargetTotals, joined, stopped
-from router.replay.report import Effect
 from router.types.account import Account
 from tests.tables import each_row
 

@@ -19,8 +19,7 @@ from router.config.load import load_policy, try_policy
 from router.config.policy import Config
 from router.errors import ClientError, ConfigError
 from router.processes import ChildProcess
-from router.replay.replay import replay
-from router.replay.report import Replayed, as_report
+from router.replay.replay import Replayed, as_report, replay
 from router.report.report import Report
 from router.settings import SettingError, read
 from router.types.account import LedgerUnavailable
