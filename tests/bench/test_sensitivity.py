@@ -44,7 +44,7 @@ def test_a_judge_that_sees_nothing_misses_everything() -> None:
     blind = measure(("identifiers", "secrets", "evasions"), quick=True, split=Split.DEV, seeing=sight(()))
     recalls = [figure for figure in blind.figures if figure.what == "recall" and figure.goal is not None]
     assert recalls
-    assert all((figure.hits, figure.passed) == (0, False) for figure in recalls)
+    assert not any(figure.passed or figure.value > 0.02 for figure in recalls), "but what can't be read at all"
     assert sum(times for kind, times in blind.missed.items() if kind.startswith("card: ")) > 10
     assert "✗ ≥ 0.97" in render(blind)
     assert set(recalls) <= set(blind.failed)

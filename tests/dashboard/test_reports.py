@@ -7,6 +7,7 @@ from io import StringIO
 from typing import Any
 from urllib.parse import urljoin
 
+import msgspec
 import pytest
 from starlette.datastructures import QueryParams
 
@@ -16,7 +17,7 @@ from router.errors import ClientError
 from router.report.catalog import REPORTS
 from router.report.query import Parameters, filter_parts
 from tests.dashboard.serving import HOSTILE, get
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 CENTS, ALL = Decimal("0.250000001"), Decimal("1.250000002")
 
@@ -92,26 +93,9 @@ def test_what_is_wrong_is_named_in_the_usual_envelope(gateway: str, path: str, s
     assert (error["param"], error["type"]) == (param, "invalid_request_error")
 
 
-@each_row(
-    "query, asked",
-    [
-        ("", Parameters(since="30d")),
-        ("since=all", Parameters(since="all")),
-        ("until=7d", Parameters(since="all", until="7d")),
-        ("since=90d&until=7d&zone=Europe%2FBerlin", Parameters(since="90d", until="7d", zone="Europe/Berlin")),
-        ("by=day,target", Parameters(by="day,target", since="30d")),
-        ("by=day&by=target&by=", Parameters(by="day,target", since="30d")),
-        ("where=target%3Da,b&where=class!%3Dpii", Parameters(where=("target=a,b", "class!=pii"), since="30d")),
-        ("baseline=big", Parameters(baseline="big", since="30d")),
-        # Half a filter is none.
-        ("dimension=target&how=%3D&labels=+", Parameters(since="30d")),
-        ("dimension=&how=%3D&labels=a", Parameters(since="30d")),
-        # A label may hold what URLs and filters are made of.
-        ("dimension=model&how=!%3D&labels=a%3Db%26c%23d", Parameters(where=("model!=a=b&c#d",), since="30d")),
-    ],
-)
-def test_a_url_says_what_is_asked(query: str, asked: Parameters) -> None:
-    seen = view(QueryParams(query))
+@each_row("query, fields", data(__file__, "urls.yaml"))
+def test_a_url_says_what_is_asked(query: str, fields: dict[str, Any]) -> None:
+    seen, asked = view(QueryParams(query)), msgspec.convert({"since": "30d", **fields}, Parameters)
     assert seen == asked
     assert view(QueryParams(url(seen).removeprefix("?"))) == asked
     assert ["".join(filter_parts(text)) for text in seen.where] == list(asked.where)

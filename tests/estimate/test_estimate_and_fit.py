@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -269,37 +270,18 @@ def test_a_cap_on_thinking_is_honoured_or_the_target_refused(thinking: Thinking,
 
 
 SWITCH = thinks(Contract.SWITCH, levels=("none", "high"), tokens=(0, 5_000))
-EFFORT, OUTPUT, BOTH = ("effort",), ("output",), ("effort", "output")
-NUMBERED = FittedRequest(max_output=2_000, effort="high", thinking_budget=1_744, lowered=BOTH, thinks=True)
+EFFORT = ("effort",)
+KINDS = {"level": LEVEL, "shown level": SHOWN, "switch": SWITCH, "always": ALWAYS, "none": Thinking()}
+KINDS |= {"exact": thinks(Contract.EXACT), "target": thinks(Contract.TARGET, minimum=1_024)}
 
 
-@each_row(
-    "thinking, output, expected",
-    [
-        # The effort goes down before the answer is cut, and stays where only the answer has to be shorter.
-        (LEVEL, 4_000, FittedRequest(max_output=4_000, effort="low", lowered=BOTH, thinks=True)),
-        (LEVEL, 6_000, FittedRequest(max_output=6_000, effort="high", lowered=OUTPUT, thinks=True)),
-        (LEVEL, 900, FittedRequest(max_output=900, effort="none", lowered=BOTH, metered=True)),
-        (LEVEL, LEAST_ANSWER - 1, None),
-        # A lower effort that fits is not cut as well.
-        (SHOWN, 1_400, FittedRequest(effort="low", lowered=EFFORT, metered=True, thinks=True)),
-        (SWITCH, 2_000, FittedRequest(effort="none", lowered=EFFORT, metered=True)),
-        # What always thinks has its answer cut, or is not asked.
-        (ALWAYS, 6_000, FittedRequest(max_output=6_000, lowered=OUTPUT, thinks=True)),
-        (ALWAYS, 5_000, None),
-        # A number goes down; below the provider's least it turns thinking off.
-        (thinks(Contract.EXACT), 2_000, NUMBERED),
-        (thinks(Contract.TARGET, minimum=1_024), 1_200, FittedRequest(effort="none", lowered=EFFORT, metered=True)),
-        # A model that does not think is metered, and sent a cap if it has to be.
-        (Thinking(), 500, FittedRequest(max_output=500, lowered=OUTPUT, metered=True)),
-        (Thinking(), 1_100, FittedRequest(metered=True)),
-    ],
-)
-def test_order(thinking: Thinking, output: int, expected: FittedRequest | None) -> None:
+@each_row("kind, output, expected", data(__file__, "fits.yaml"))
+def test_order(kind: str, output: int, expected: dict[str, Any] | None) -> None:
     """Enough is granted for so many output tokens, and no more."""
-    asked = request() if thinking is ALWAYS else HIGH
-    sent = step(thinking, asked)
-    assert fit(sent, asked, Amount(worst_cost(sent, asked, output), ENDLESS), NEW) == expected
+    asked = request() if kind == "always" else HIGH
+    sent = step(KINDS[kind], asked)
+    fitted = fit(sent, asked, Amount(worst_cost(sent, asked, output), ENDLESS), NEW)
+    assert fitted == msgspec.convert(expected, FittedRequest | None)
 
 
 def test_thinking_tokens_that_are_short_lower_the_effort_too_and_an_exact_number_is_what_is_granted() -> None:

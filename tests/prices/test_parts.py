@@ -11,7 +11,7 @@ from router.estimate.price import charge
 from router.types.attempt import Usage
 from router.types.price import Cost, Price, Rule
 from tests.estimate.test_price import BUCKETS, MOMENTS, PRICES, RULED, TOKENS
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 NAMES = [name for name in BUCKETS if name != "output_reasoning"]
 READS = ("cache_read", "cache_read_explicit", "cache_read_audio")
@@ -72,30 +72,10 @@ LIST = replace(LIST, cache_write_1h=2_000_000)
 PEAK = replace(LIST, rules=(Rule(since_ms=1_000, times=(3, 1)),))
 
 
-@each_row(
-    "price, usage, took_ms, expected",
-    [
-        # nano-USD per token: 1 in, 4 out, 0.1 read, 1.25 and 2 written
-        (LIST, Usage(output_reasoning=100), 0, (400, 0)),
-        (LIST, Usage(cache_read=1_000), 0, (None, 900)),
-        (LIST, Usage(cache_write=1_000), 0, (None, -250)),
-        (LIST, Usage(cache_read=1_000, cache_write_1h=2_000), 0, (None, 900 - 2_000)),
-        (replace(LIST, reasoning=9_000_000), Usage(output_reasoning=100), 0, (900, 0)),
-        # the end of the call is dearer, and decides
-        (PEAK, Usage(output_reasoning=100, cache_read=1_000), 999, (400, 900)),
-        (PEAK, Usage(output_reasoning=100, cache_read=1_000), 1_000, (1_200, 2_700)),
-        # half of what we would have charged
-        (LIST, Usage(output_visible=100, output_reasoning=100, provider_cost=400), 0, (200, 0)),
-        (LIST, Usage(input_uncached=100, cache_read=1_000, provider_cost=100), 0, (None, 450)),
-        (LIST, Usage(output_reasoning=100, provider_cost=0), 0, (0, 0)),
-        # at a worst case no shares are known of a stated amount; of the worst case itself they are known
-        (None, Usage(output_visible=100, output_reasoning=100, provider_cost=400), 0, (None, 0)),
-        (None, Usage(output_reasoning=1), 0, (600_000, 0)),
-        (Price(input=0, output=0, version="v"), Usage(output_reasoning=1, provider_cost=7), 0, (None, 0)),
-        (Price(input=0, output=0, version="v"), Usage(output_reasoning=1), 0, (0, 0)),
-    ],
-)
-def test_parts_by_hand(
-    price: Price | None, usage: Usage, took_ms: int, expected: tuple[int | None, int | None]
-) -> None:
-    assert parts(charge(price, usage, at_ms=0, took_ms=took_ms)) == expected
+NAMED = {"list": LIST, "peak": PEAK, "free": Price(input=0, output=0, version="v"), "unknown": None}
+NAMED["dear thoughts"] = replace(LIST, reasoning=9_000_000)
+
+
+@each_row("price, counts, took_ms, expected", data(__file__, "parts.yaml"))
+def test_parts_by_hand(price: str, counts: dict[str, Any], took_ms: int, expected: list[int | None]) -> None:
+    assert [*parts(charge(NAMED[price], Usage(**counts), at_ms=0, took_ms=took_ms))] == expected
