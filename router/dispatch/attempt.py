@@ -1,7 +1,7 @@
 """One attempt at a target, from its start to its charge."""
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cached_property, partial
 from math import ceil, inf
 from typing import Any
@@ -118,7 +118,7 @@ class AttemptRecord:
         self._first: int | None = None
         self._ended: float | None = None
         """When all of a whole answer was here."""
-        self._budget = budget
+        self.budget = budget
         self._wait: list[float] | None = None
         """Since when it is waited for, and until when."""
         self._cap = (call.max_output or step.estimate.max_output) * call.n
@@ -221,7 +221,7 @@ class AttemptRecord:
         """The first byte is about to be sent: from now on it takes time, and may be charged. `classes`: of that."""
         self.sent, self.classes, self._start = True, classes, self._clock()
         self._wait = [self._start, inf]
-        self._budget.waits.append(self._wait)
+        self.budget.waits.append(self._wait)
 
     def opened(self, response: UpstreamResponse) -> None:
         """Status and headers are here; one names the region where the target's terms say so ("header:NAME")."""
@@ -323,32 +323,17 @@ class AttemptRecord:
         prior_ms = FASTEST_MS if self._hides or unread else PRIOR_MS_PER_TOKEN
         return self._done(failure.kind, self._unfinished(prior_ms) if silent else None)
 
-    async def late(self, response: UpstreamResponse) -> Attempt:
-        """Of an answer that is read to its end after its timeout. What it may still cost is held, as far as there is
-        room."""
-        await self._budget.extend(self.step.estimate.whole.beyond(self._budget.reservation.granted))
-        with closing(response):
-            body = await response.read()
-        self.opened(response)
-        if not 200 <= response.status < 300:
-            return self.failed(self.adapter.failure(response.status, response.headers, body))
-        if not self.call.stream:
-            return structs.replace(self.answered(self.adapter.decode(self.call, body)), outcome=ErrorKind.TIMEOUT)
-        self.decoder = decoder = self.decoder or self.adapter.stream(self.call)
-        before = decoder.output_chars
-        self.fed(body, decoder.feed(body), before)
-        return self.streamed(decoder, ErrorKind.TIMEOUT)
-
-    def abandoned(self, outcome: str) -> Attempt:
-        """Its client left, or another target was quicker: what the upstream had read and written by then is charged."""
-        if self.decoder is not None:
-            return self.streamed(self.decoder, outcome)
-        return self._done(outcome, self._unfinished(FASTEST_MS) if self.sent else None)
+    def abandoned(self, outcome: str, *, reads_on: bool = False) -> Attempt:
+        """Its client left, or another target was quicker: what the upstream had read and written by then is charged,
+        until the rest is known where `reads_on`."""
+        if self.decoder is None:
+            return self._done(outcome, self._unfinished(FASTEST_MS) if self.sent else None)
+        return structs.replace(self.streamed(self.decoder, ErrorKind.TIMEOUT if reads_on else outcome), outcome=outcome)
 
     @property
     def recovered(self) -> bool:
         """Others may have charged its hold while this process was paused."""
-        return self._budget.presence.lost_since(self._started_ms)
+        return self.budget.presence.lost_since(self._started_ms)
 
     def _written(self, body: dict[str, Raw], tokens: int) -> int:
         """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""

@@ -21,10 +21,21 @@ from router.dispatch.hold import (
     WITH_FALLBACK,
     AttemptOptions,
     BudgetHold,
+    Outrun,
     ReplicaLease,
 )
 from router.dispatch.meter import AnswerCollector, Meter, answer_text
-from router.dispatch.stream import CUT, OpenStream, WholeAnswer, keep_paid, metered, unreadable, without_key
+from router.dispatch.stream import (
+    CUT,
+    OpenStream,
+    WholeAnswer,
+    give_up,
+    keep_paid,
+    metered,
+    read_late,
+    unreadable,
+    without_key,
+)
 from router.errors import TABLE, LowpassError, UpstreamFailure
 from router.redact.restore import Restorer
 from router.types.account import StoreUnavailable
@@ -195,18 +206,20 @@ class AttemptLoop(Struct):
             failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting.", status, rest_s)
             attempts.append(record.failed(failure))
             raise UpstreamFailure(failure)
-        presence.reads_on = target.reads_on[call.stream]
+        presence.reads_on = target.reads_on[call.stream] or (options.racing and presence.reads_on)
+        response: UpstreamResponse | None = None
         try:
             response = await self.to.egress.send(*self._outbound(record, shown.classes), record.leaves)
             return await self._receive(record, response)
         except UpstreamFailure as error:
             failure = self._failed(record, error.failure)
             if error.late is not None:
-                budget.read_on(record.late(error.late))
+                budget.read_on(read_late(record, error.late), step.estimate.whole if options.racing else None)
             raise UpstreamFailure(failure) from None
         except BaseException as fault:
             if isinstance(fault, asyncio.CancelledError):
-                attempts.append(record.abandoned(OUTRUN if OUTRUN in fault.args else CLIENT_GONE))
+                response = fault.late if isinstance(fault, Outrun) else response
+                give_up(record, response, OUTRUN if OUTRUN in fault.args else CLIENT_GONE)
             if lease is not None:
                 lease.leave()
             health.abandoned(target.id)
@@ -215,7 +228,7 @@ class AttemptLoop(Struct):
     def _failed(self, record: AttemptRecord, failure: Failure) -> Failure:
         """An attempt has ended without an answer: its row, and what it says of its target."""
         budget, lease, target, rule = self.job.budget, record.lease, record.step.target, TABLE[failure.kind]
-        budget.presence.reads_on = False
+        budget.presence.reads_on = record.options.racing and budget.presence.reads_on
         failure = without_key(failure, target)
         budget.attempts.append(record.failed(failure))
         trips = rule.trips and not self.job.late(clock_ms())
@@ -239,7 +252,7 @@ class AttemptLoop(Struct):
         record.thinking, record.dropped = sent.thinking, sent.dropped
         rules = record.restorer is not None, job.request.limits.region, record.lease.url if record.lease else ""
         timeouts = target.timeouts if job.deadline is None else self._timeouts(record, job.deadline)
-        if job.budget.presence.reads_on:
+        if target.reads_on[record.call.stream]:
             timeouts = structs.replace(timeouts, read_on=READ_ON_S * 1000)
         return OutboundRequest(job.gate.guard, target, sent, classes, *rules), timeouts
 
@@ -286,8 +299,8 @@ class AttemptLoop(Struct):
                 job.check(dict(answer.reply.body))
             return answer
         except BaseException as error:
-            if getattr(error, "late", None) is None:
-                response.close()
+            if not isinstance(error, asyncio.CancelledError) and getattr(error, "late", None) is None:
+                response.close()  # else it is given up, or read on
             if isinstance(error, LowpassError | StoreUnavailable) or not isinstance(error, Exception):
                 raise
             raise UpstreamFailure(unreadable(error)) from error
@@ -347,6 +360,6 @@ async def _refusal(response: UpstreamResponse) -> bytes:
 def _too_long(pause_s: float, job: DispatchJob, options: AttemptOptions) -> bool:
     if job.deadline is not None and clock_ms() + pause_s * 1000 > job.deadline:
         return True
-    if options.race is not None and options.race.on:
+    if options.racing:
         return True
     return pause_s > (PAUSE_WITH_FALLBACK_S if options.fallback else LONGEST_PAUSE_S)

@@ -31,7 +31,7 @@ from router.types.account import (
     Unit,
     unpaid,
 )
-from router.types.attempt import Attempt, Verdict
+from router.types.attempt import Attempt, UpstreamResponse, Verdict
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Candidate, FittedRequest
 from router.types.request import Request
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 CLIENT_GONE = "client_gone"
 """Outcome of an attempt whose client left."""
 OUTRUN = "outrun"
-"""Outcome of an attempt that was given up because another target was quicker."""
+"""Outcome of an attempt that was given up because another target was quicker; its task is cancelled with this word."""
 MOST_READ_ON, READ_ON_S = 256, 120
 """Answers whose clients left or were told of a timeout and that are read on at once; seconds for which they are,
 at most: then they are cancelled, and charged what they may have cost."""
@@ -67,6 +67,14 @@ class HedgeRace(Struct, eq=False):
     """The first byte of an answer is here."""
 
 
+class Outrun(asyncio.CancelledError):
+    """Another target was quicker before this one's answer began; its provider bills it, and writes it to `late`."""
+
+    def __init__(self, late: UpstreamResponse) -> None:
+        super().__init__(OUTRUN)
+        self.late = late
+
+
 class AttemptOptions(Struct, frozen=True):
     role: str = ""
     fallback: bool = False
@@ -74,6 +82,10 @@ class AttemptOptions(Struct, frozen=True):
     whole: bool = False
     """Gathered, though the client wants a stream."""
     race: HedgeRace | None = None
+
+    @property
+    def racing(self) -> bool:
+        return self.race is not None and self.race.on
 
 
 ALONE = AttemptOptions()
@@ -170,7 +182,7 @@ class BudgetHold(Struct, eq=False):
     reading: set[asyncio.Task[None]] = set()
     """Attempts that were late, and are read on: what they cost is not known before."""
     _awaited: list[Amount] = []
-    """What was held when each of these was late: all of it may be what it costs."""
+    """What each of these may cost."""
     waits: list[list[float]] = []
     """See `waited_ms`."""
     _extending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -325,16 +337,17 @@ class BudgetHold(Struct, eq=False):
         self.attempts.append(structs.replace(attempt, passed_over=True, verdicts=tuple(verdicts)))
         return self.attempts[-1]
 
-    def read_on(self, late: Coroutine[Any, Any, Attempt]) -> None:
+    def read_on(self, late: Coroutine[Any, Any, Attempt], most: Amount | None = None) -> None:
         """The provider of the last attempt writes on, and bills it: what it reports takes the place of the estimate, if
-        it comes. Too many at once are not read on."""
-        estimate, reading, held = self.attempts[-1], self._room.reading, self.reservation.granted
+        it comes. `most`: what it may cost; None: all that is held. Too many at once are not read on."""
+        estimate, reading, held = self.attempts[-1], self._room.reading, most or self.reservation.granted
 
         async def read() -> None:
             try:
-                attempt = await late
+                async with asyncio.timeout(READ_ON_S):
+                    attempt = await late
             except Exception as error:  # the estimate stands
-                if not isinstance(error, UpstreamFailure):
+                if not isinstance(error, UpstreamFailure | TimeoutError):
                     _log.error("a late answer of %s can't be read (%s)", estimate.target.id, type(error).__name__)
             else:
                 self.attempts[:] = [attempt if row is estimate else row for row in self.attempts]

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import httptools
 from msgspec import Struct, structs
 
+from router.dispatch.hold import OUTRUN, Outrun
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure, UpstreamRequest
 from router.types.clock import clock_ms
@@ -398,7 +399,9 @@ class HttpTransport:
                 while not exchange.headers_done:
                     await exchange.more()
                 return exchange
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as cancelled:
+                if timeouts.read_on and OUTRUN in cancelled.args:
+                    raise Outrun(exchange) from None
                 exchange.close()
                 raise
             except UpstreamFailure as failure:

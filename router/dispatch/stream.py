@@ -4,6 +4,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import closing as closing_after
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from msgspec import Struct, structs
 
 from router.decide.health import Health
 from router.dispatch.attempt import AttemptRecord
-from router.dispatch.hold import CLIENT_GONE, BudgetHold, LateAnswer
+from router.dispatch.hold import CLIENT_GONE, OUTRUN, BudgetHold, LateAnswer
 from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, Meter, closing, finish
 from router.dispatch.refusals import stream_error
 from router.errors import TABLE, UpstreamFailure
@@ -89,6 +90,40 @@ class WholeAnswer(Struct, frozen=True):
         return CollectedStream(of.record, of.response, of.decoder, of.first, parts, attempt)
 
 
+async def read_late(record: AttemptRecord, response: UpstreamResponse, outcome: str = ErrorKind.TIMEOUT) -> Attempt:
+    """Reads to its end an answer that was late, or outrun. What it may still cost is held, as far as there is room."""
+    await record.budget.extend(record.step.estimate.whole.beyond(record.budget.reservation.granted))
+    with closing_after(response):
+        try:
+            body = await response.read()
+        except UpstreamFailure as failure:
+            if failure.late is None:
+                raise
+            body = await response.read()  # it was outrun first, and is late now
+    record.opened(response)
+    if not 200 <= response.status < 300:
+        return record.failed(record.adapter.failure(response.status, response.headers, body))
+    if record.call.stream:
+        record.decoder = decoder = record.decoder or record.adapter.stream(record.call)
+        before = decoder.output_chars
+        record.fed(body, decoder.feed(body), before)
+        attempt = record.streamed(decoder, ErrorKind.TIMEOUT)
+    else:
+        attempt = record.answered(record.adapter.decode(record.call, body))
+    return structs.replace(attempt, outcome=outcome)
+
+
+def give_up(record: AttemptRecord, response: UpstreamResponse | None, outcome: str) -> None:
+    """The client left, or another target was quicker: `response`, as far as it has come, is cut off and charged. Where
+    an outrun one is billed to its end it is read to that, for its count."""
+    reads_on = outcome == OUTRUN and record.step.target.reads_on[record.call.stream]
+    record.budget.attempts.append(record.abandoned(outcome, reads_on=reads_on and response is not None))
+    if reads_on and response is not None:
+        record.budget.read_on(read_late(record, response, outcome), record.step.estimate.whole)
+    elif response is not None:
+        response.close()
+
+
 async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
     """The events of a stream as they come, up to its cap, and as long as what is held for it pays for them."""
     decoder, record = opened.decoder, opened.record
@@ -154,7 +189,7 @@ async def forward(
         if decoder.finished and failure.kind is ErrorKind.TIMEOUT:
             error = ""  # all has come but the end of the connection
         elif upstream.late is not None:
-            rest = partial(record.late, upstream.late)
+            rest = partial(read_late, record, upstream.late)
     except Exception as fault:
         failure = unreadable(fault)
         error = failure.kind

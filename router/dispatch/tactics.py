@@ -15,7 +15,7 @@ from msgspec import Raw, structs
 from router.dispatch.dispatch import AttemptLoop, Dispatcher, DispatchJob
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, HedgeRace
 from router.dispatch.meter import AnswerCollector
-from router.dispatch.stream import CollectedStream, OpenStream, WholeAnswer
+from router.dispatch.stream import CollectedStream, OpenStream, WholeAnswer, give_up
 from router.types.attempt import AnswerChoice, ToolCall, Verdict, VerifierRequest, accepted
 from router.types.clock import clock_ms
 from router.types.decision import Candidate, Cascade, Vote
@@ -309,8 +309,10 @@ async def hedge(loop: AttemptLoop, after_ms: int) -> WholeAnswer | OpenStream | 
         winner = await _first(rivals)
     finally:
         await _end(rivals, winner, job.budget)
-    if winner is not None:
-        return winner.result()
+    if winner is not None and (answer := winner.result()) is not None:
+        record = answer.record
+        job.budget.presence.reads_on = record.step.target.reads_on[record.call.stream]
+        return answer
     return None if loop.over else await loop.walk(steps[len(rivals) :])
 
 
@@ -349,8 +351,7 @@ def _drop(rival: Asking, outcome: str, budget: BudgetHold) -> None:
     if isinstance(answer, WholeAnswer):
         budget.set_aside(answer.attempt)
     elif isinstance(answer, OpenStream):
-        answer.response.close()
-        budget.attempts.append(answer.ended(outcome))
+        give_up(answer.record, answer.response, outcome)
 
 
 # A vote: a cheap target answers several times, and is believed where its answers say the same.

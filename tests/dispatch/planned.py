@@ -76,6 +76,8 @@ class Case(Struct, kw_only=True):
     fields: Mapping[str, Any] = {}
     leaves: Condition | None = None
     leaves_after_part: bool = False
+    reads_on: str = ""
+    """Targets whose providers bill an answer to its end."""
     sensitivity: Mapping[str, Any] = {}
 
 
@@ -121,7 +123,8 @@ async def watched(dispatcher: Dispatcher, job: DispatchJob) -> WholeAnswer | Ope
 def policy(case: Case, url: str) -> dict[str, Any]:
     prices = {name: {"input": case.times.get(name, 1), "output": 2 * case.times.get(name, 1)} for name in case.scripts}
     targets = {
-        name: target(url, "m", flavour=name, provider="deepseek", price=price, retries=case.retries, abandoned="cancel")
+        name: target(url, "m", flavour=name, provider="deepseek", price=price, retries=case.retries)
+        | {"abandoned": "read_on" if name in case.reads_on else "cancel"}
         for name, price in prices.items()
     }
     route = ordered(*targets) | ({"verifiers": [{"kind": "number"}]} if case.watched else {})
@@ -152,7 +155,7 @@ def run(home: Path, case: Case) -> Given:
             gateway.tick()
             gateway.check_books()
             assert sum(attempt["outcome"] == "ok" and not attempt["passed_over"] for attempt in row["attempts"]) <= 1
-        text = _text(case.endpoint, got) if row["status"] == 200 and not row["error"] else None
+        text = _text(case.endpoint, got) if got and row["status"] == 200 and not row["error"] else None
         return Given(upstream, row, got, text)
 
 

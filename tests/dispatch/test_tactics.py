@@ -232,6 +232,26 @@ def test_a_rival_that_was_outrun_is_cut_off_and_charged_what_it_may_have_written
     assert given.row["cost"] == outrun["cost"] + COST > COST
 
 
+@STREAM
+@each_row("answer", [AFTER_A_FAILURE, DOWN_AFTER_A_FAILURE, Reply("la", when=booked(1), breaks=Break.CUT)])
+def test_a_rival_that_is_billed_to_its_end_is_read_to_it(tmp_path: Path, answer: Reply, stream: bool) -> None:
+    case = Case(scripts=loop(answer, GOOD), tactic=SOON, stream=stream, reads_on="a", limit=4 * WHOLE)
+    given = run(tmp_path, case)
+    outrun, _ = given.attempts
+    counted = answer is AFTER_A_FAILURE
+    assert (given.text, given.upstream.gone) == ("good", [])
+    assert outrun["usage_source"] == ("reported" if counted else "estimated" if answer.breaks else None)
+    assert given.row["cost"] == outrun["cost"] + COST
+    assert not counted or (outrun["outcome"], outrun["cost"]) == ("outrun", COST)
+
+
+def test_who_leaves_a_race_leaves_an_answer_that_is_billed_to_its_end(tmp_path: Path) -> None:
+    looks = iter(range(40))  # as many as its client needs to leave first
+    late = Reply("late", when=lambda upstream: after(2)(upstream) and next(looks, None) is None)
+    given = run(tmp_path, Case(scripts=loop(late, SLOW), tactic=SOON, stream=True, reads_on="a", leaves=after(2)))
+    assert {row["target"]: row["usage_source"] for row in given.attempts} == {"a": "reported", "b": "estimated"}
+
+
 def test_rivals_are_not_asked_again(tmp_path: Path) -> None:
     """What is held pays for one answer of each."""
     case = Case(scripts=loop([LATE_DOWN, GOOD], AFTER_A_FAILURE), tactic=SOON, retries=2)
