@@ -431,11 +431,12 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 _ID_LENGTH = 32
 """Of a budget that was split off."""
+_NEW_TAG = " For a tag that no budget has: --new-tag, by API new_tags."
 
 
 def check_terms(terms: KeyTerms, config: Config, new_tags: Collection[str] = ()) -> None:
-    """Raises ValueError for all names at once that the policy does not know. Tags are free where no budget goes by
-    them; else `new_tags` are those that are meant."""
+    """Raises ValueError for all names at once that the policy does not know. `new_tags`: meant, though no budget has
+    them."""
     if problems := "; ".join(_unknown(terms, config, new_tags)):
         raise ValueError(f"{problems} (policy {config.path})")
 
@@ -449,11 +450,11 @@ def _unknown(terms: KeyTerms, config: Config, new_tags: Collection[str]) -> Iter
         ("target", terms.targets, config.targets),
         ("budget", [terms.budget] if terms.budget and not split_off else [], budgets),
         ("class", [terms.min_class] if terms.min_class else [], config.sensitivity.classes),
-        ("tag", [tag for tag in terms.tags if tags and tag not in new_tags], tags),
+        ("tag", [tag for tag in terms.tags if tag not in new_tags], tags),
     ]
     for kind, names, known in given:
         for name in names:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 meant = f"did you mean '{near[0]}'?" if near else f"Known: {', '.join(sorted(known)) or 'none'}"
-                yield f"unknown {kind} '{name}'; {meant}"
+                yield f"unknown {kind} '{name}'; {meant}" + (_NEW_TAG if kind == "tag" else "")

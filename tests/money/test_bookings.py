@@ -52,7 +52,8 @@ def test_a_booking_that_is_gone_is_told_wherever_it_was(
             environ["LOWPASS_DATABASE_URL"] = postgres.empty()
         gateway = stack.enter_context(Gateway(tmp_path / "home", policy(upstream.url), environ))
         open_to_all = ask(gateway)
-        key = bearer(create(gateway, "ann", "--team", "web", "--tag", "a", "--limit-usd", "9", "--rpm", "100"))
+        assert "--new-tag" in gateway.lowpass("keys", "create", "ann", "--tag", "a")[1], "no budget has that tag"
+        key = bearer(create(gateway, "ann", "--team", "web", "--new-tag", "a", "--limit-usd", "9", "--rpm", "100"))
         whole = ask(gateway, **key, x_lowpass_tags="b", x_lowpass_session="s1")
         part = gateway.post("/v1/budgets/month/split", {"limit_usd": 1}, **key).json["id"]
         ask(gateway, **key, x_lowpass_budget=part)
