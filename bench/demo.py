@@ -29,7 +29,7 @@ from rich.text import Text
 
 from bench.children import free_port, last_lines, surroundings
 from bench.prompts import PROMPTS, Prompt, Said, Wrong
-from router.cli.offline import explanation
+from router.cli.explain import explanation
 from router.decide.explain import PlacedExplanation
 
 DEFAULT_URL = "http://127.0.0.1:4100/v1"

@@ -26,9 +26,13 @@ from router.cli.app import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from router.ledger.ledger import Ledger
     from router.report.query import Parameters
     from router.report.report import Report
     from router.settings import Settings
+    from router.types.target import Target
 
 
 @app.command()
@@ -103,7 +107,7 @@ def explain(
     """Show what would happen to a request, or what came of a served one: classes, targets, estimates, choice."""
     from msgspec import Raw
 
-    from router.cli.offline import explain_request, explanation
+    from router.cli.explain import explain_request, explanation
     from router.decide.explain import encode, with_reason
     from router.errors import ClientError
 
@@ -176,7 +180,6 @@ def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
 def _read(settings: "Settings", name: str, question: "Parameters") -> "Report":
     from msgspec import structs
 
-    from router.cli.offline import budget_standings, policy_read
     from router.report.catalog import NAME, contents, definition, read
     from router.types.account import StoreUnavailable
 
@@ -185,10 +188,36 @@ def _read(settings: "Settings", name: str, question: "Parameters") -> "Report":
     silent = failing(StoreUnavailable, about="the store of the budgets does not answer: ")
     with silent, ledger_there(settings) as ledger:
         about = definition(name)
-        standings = budget_standings(settings) if about.needs_pots else None
-        targets, which = policy_read(settings, ledger)
+        standings = None
+        if about.needs_pots:
+            from router.cli.offline import budget_standings  # brings the gateway
+
+            standings = budget_standings(settings)
+        # The policy's schema takes longer to load than most reports.
+        named = about.reads_policy or question.where or question.baseline
+        targets, which = _policy_read(settings, ledger) if named else ({}, "")
         answer = read(ledger, name, question, targets, standings)
         return structs.replace(answer, note=f"{answer.note} {which}") if about.reads_policy else answer
+
+
+def _policy_read(settings: "Settings", ledger: "Ledger") -> "tuple[Mapping[str, Target], str]":
+    """The targets of the policy file, and which file that is: also where it is another policy than that of the ledger's
+    newest request, or can't be read. Reports tell less without it, but they do."""
+    from router.config.load import load_policy
+    from router.errors import ConfigError
+    from router.ledger.rows import newest
+
+    path = settings.policy
+    try:
+        config = load_policy(path)
+    except ConfigError:
+        return {}, f"{path} can't be read: what a policy says is left out."
+    with ledger.reading() as connection:
+        latest = newest(connection, 1)
+    if any(record.request["policy"] not in ("", config.in_force.hash) for record in latest):
+        remedy = "name that one with --policy or LOWPASS_POLICY"
+        return config.targets, f"By {path}, which is not the policy of the newest request: {remedy}."
+    return config.targets, f"By {path}."
 
 
 # `lowpass replay`: another policy over recorded traffic.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from rich.console import Console
 
-from router.cli.offline import explanation as explained
+from router.cli.explain import explanation as explained
 from router.decide.explain import PlacedExplanation, StoredClassification, with_reason
 from router.errors import ClientError
 from router.report.render import as_csv, as_json, as_text, page, table, written
