@@ -400,8 +400,10 @@ class AttemptRecord:
         return self._taken(output, size)
 
     def _unfinished(self, prior_ms: float) -> Usage:
-        """Nothing of an answer has come. What is hidden, or comes in one piece, may be written all the same."""
-        blind = self._hides or not self.call.stream or self._learned.ahead(self.step.target.id) is None
+        """Nothing of an answer has come. What is hidden, comes in one piece, or is billed to its end may be written all
+        the same."""
+        target, streamed = self.step.target, self.call.stream
+        blind = self._hides or not streamed or target.reads_on[True] or self._learned.ahead(target.id) is None
         return self._taken(self._unseen(prior_ms) if blind else 0, 0)
 
     def _taken(self, output: int, size: int) -> Usage:

@@ -163,7 +163,7 @@ def waited_ms(waits: Sequence[list[float]], now: float) -> float:
 
 LENT_PATIENCE_MS = 1_000
 """How long a request waits for what was split off: it may come back at once, or in a month."""
-UNRESERVED = Reservation("", ANY_AMOUNT)
+UNRESERVED, NOT_AWAITED = Reservation("", ANY_AMOUNT), Amount()
 _LEAST_USD, _LEAST_THINKING = attrgetter("estimate.least.usd"), attrgetter("estimate.least.thinking")
 
 
@@ -181,8 +181,8 @@ class BudgetHold(Struct, eq=False):
     attempts: list[Attempt] = []
     reading: set[asyncio.Task[None]] = set()
     """Attempts that were late, and are read on: what they cost is not known before."""
-    _awaited: list[Amount] = []
-    """What each of these may cost."""
+    _awaited: list[tuple[Attempt, Amount]] = []
+    """The estimate of each of these, and what it may cost."""
     waits: list[list[float]] = []
     """See `waited_ms`."""
     _extending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -339,8 +339,10 @@ class BudgetHold(Struct, eq=False):
 
     def read_on(self, late: Coroutine[Any, Any, Attempt], most: Amount | None = None) -> None:
         """The provider of the last attempt writes on, and bills it: what it reports takes the place of the estimate, if
-        it comes. `most`: what it may cost; None: all that is held. Too many at once are not read on."""
-        estimate, reading, held = self.attempts[-1], self._room.reading, most or self.reservation.granted
+        it comes. `most`: what it may cost; None: all that is left. Too many at once are not read on."""
+        estimate, reading = self.attempts[-1], self._room.reading
+        left = self.left(estimate.target.id).plus(Amount(estimate.cost.nano, thought(estimate)))
+        awaited = estimate, most or left
 
         async def read() -> None:
             try:
@@ -351,11 +353,11 @@ class BudgetHold(Struct, eq=False):
                     _log.error("a late answer of %s can't be read (%s)", estimate.target.id, type(error).__name__)
             else:
                 self.attempts[:] = [attempt if row is estimate else row for row in self.attempts]
-            self._awaited.remove(held)
+            self._awaited[:] = [row for row in self._awaited if row is not awaited]
 
         if len(reading) >= MOST_READ_ON:
             return late.close()
-        self._awaited.append(held)
+        self._awaited.append(awaited)
         task = asyncio.ensure_future(read())
         self.reading.add(task)
         reading.add(task)
@@ -399,14 +401,12 @@ class BudgetHold(Struct, eq=False):
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""
         bound = self.bound
         granted = self.reservation.at(target) if bound.partial else self.reservation.granted
-        usd, thinking = granted.usd if bound.usd else ENDLESS, granted.thinking if bound.thinks else ENDLESS
+        usd, thinking = granted.usd, granted.thinking
         for attempt in self.attempts:
-            usd -= attempt.cost.nano if bound.usd else 0
-            thinking -= thought(attempt) if bound.thinks else 0
-        for held in self._awaited:
-            usd = min(usd, granted.usd - held.usd) if bound.usd else usd
-            thinking = min(thinking, granted.thinking - held.thinking) if bound.thinks else thinking
-        return Amount(usd, thinking)
+            most = next((most for estimate, most in self._awaited if estimate is attempt), NOT_AWAITED)
+            usd -= max(attempt.cost.nano, most.usd)
+            thinking -= max(thought(attempt), most.thinking)
+        return Amount(usd if bound.usd else ENDLESS, thinking if bound.thinks else ENDLESS)
 
     def charges(self) -> tuple[list[int], bool, int | None]:
         """What each hold of the reservation is charged, in its own unit; whether that is more than one holds; and

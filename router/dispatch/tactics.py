@@ -317,12 +317,12 @@ async def hedge(loop: AttemptLoop, after_ms: int) -> WholeAnswer | OpenStream | 
 
 
 async def _first(rivals: Sequence[Asking]) -> Asking | None:
-    """The rival that answers first; None where none does."""
+    """The rival that answers first; None where none does. One is not sent whose client has left: it is cancelled."""
     pending = set(rivals)
     while pending:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         for rival in rivals:
-            if rival in done and rival.result() is not None:
+            if rival in done and not rival.cancelled() and rival.result() is not None:
                 return rival
     return None
 

@@ -245,11 +245,16 @@ def test_a_rival_that_is_billed_to_its_end_is_read_to_it(tmp_path: Path, answer:
     assert not counted or (outrun["outcome"], outrun["cost"]) == ("outrun", COST)
 
 
-def test_who_leaves_a_race_leaves_an_answer_that_is_billed_to_its_end(tmp_path: Path) -> None:
-    looks = iter(range(40))  # as many as its client needs to leave first
-    late = Reply("late", when=lambda upstream: after(2)(upstream) and next(looks, None) is None)
-    given = run(tmp_path, Case(scripts=loop(late, SLOW), tactic=SOON, stream=True, reads_on="a", leaves=after(2)))
-    assert {row["target"]: row["usage_source"] for row in given.attempts} == {"a": "reported", "b": "estimated"}
+@each_row("tactic, count", [(SOON, 2), (Hedge(300), 1)])
+def test_who_leaves_a_race_leaves_an_answer_that_is_billed_to_its_end(
+    tmp_path: Path, tactic: Tactic, count: int
+) -> None:
+    """Also before the rival would be asked."""
+    looks = iter(range(100))  # as many as its client needs to leave first
+    late = Reply("late", when=lambda upstream: after(count)(upstream) and next(looks, None) is None)
+    given = run(tmp_path, Case(scripts=loop(late, SLOW), tactic=tactic, stream=True, reads_on="a", leaves=after(count)))
+    sources = {row["target"]: row["usage_source"] for row in given.attempts}
+    assert (sources["a"], sources.get("b", "estimated")) == ("reported", "estimated")
 
 
 def test_rivals_are_not_asked_again(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.tables import each_row
 HIDDEN = {"contract": "always_on", "levels": ["on"], "tokens": [400]}
 GONE = Event()  # the client has: `soon` answers
 ANSWER = 20 * IN + 1_520 * OUT
-ROUTES = {name: f"at-{name}" for name in ("read-on", "whole", "cancel", "late", "slow", "rich", "begun")}
+ROUTES = {name: f"at-{name}" for name in ("read-on", "whole", "cancel", "late", "slow", "rich", "begun", "steady")}
 ROUTES["falls"] = "at-slow at-rich"
 
 
@@ -32,6 +32,7 @@ def policy(url: str) -> dict[str, Any]:
         "at-slow": target(url, "soon", abandoned="read_on", timeouts={"first_ms": 600}, retries=0, **wide),
         "at-rich": target(url, "soon", timeouts={"first_ms": 600}, retries=0, **wide),
         "at-begun": target(url, "begun", abandoned="read_on", timeouts={"between_ms": 200}, **wide),
+        "at-steady": target(url, "steady", abandoned="read_on", timeouts={"first_ms": 400}, retries=0, **wide),
         "at-late": target(url, "silence", thinking=HIDDEN, timeouts={"first_ms": 100}, **wide),
     }
     return rules(targets, ROUTES, budgets(dict.fromkeys(ROUTES, 2) | {"rich": 2_000, "falls": 0.18}))
@@ -120,6 +121,19 @@ def test_a_timeout_while_thoughts_are_hidden_is_charged_for_them(gateway: Gatewa
     row = row_of(gateway, gateway.chat("late", stream=True))
     assert row["status"] == 504
     assert OUT < 0.9 * OUT * row["attempts"][0]["total_ms"] < row["cost"] <= row["held"], "a token a millisecond"
+
+
+def test_an_answer_that_is_billed_to_its_end_and_never_comes_is_charged_what_was_expected(
+    gateway: Gateway, upstream: Upstream
+) -> None:
+    """Also of a target that is known to show its tokens as it writes them."""
+    steady = Behaviour(answer=lambda *_: Answer(text=(WORD,) * 300), tokens=Tokens(uncached=20, visible=300))
+    upstream.behaviours["steady"] = steady
+    assert {gateway.chat("steady", stream=True).status for _ in range(5)} == {200}
+    upstream.behaviours["steady"] = Behaviour(breaks=Break.SILENCE)
+    row = row_of(gateway, gateway.chat("steady", stream=True))
+    assert (row["status"], row["attempts"][0]["usage_source"]) == (504, "estimated")
+    assert row["held"] >= row["cost"] > 150 * OUT
 
 
 @each_row("route, status", [("slow", 504), ("falls", 402), ("rich", 504), ("begun", 200)])
