@@ -8,9 +8,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache, partial
+from itertools import pairwise
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.ledger import rows
 from router.ledger.adjust import ADJUSTED, Adjusted, Booking, Correction, NotAdjustable, adjust, bounded, counts, write
@@ -111,7 +112,9 @@ def _billed(form: StatementForm, names: Sequence[str], lines: Sequence[str], fir
         raise StatementError("; ".join(mistakes[:10]) + more)
     if not billed:
         raise StatementError(f"the file has no line with an amount ({form.name})")
-    return billed
+    # "0.0" among amounts of six decimals is nothing, and not up to 5 cents.
+    finest = min(line.rounding for line in billed)
+    return [line if line.nano else structs.replace(line, rounding=finest) for line in billed]
 
 
 def _line(form: StatementForm, row: Mapping[str, str], number: int) -> StatementLine:
@@ -160,14 +163,23 @@ def _amount(text: str) -> tuple[int, int]:
 
 def words(model: str) -> Counter[str]:
     """What tells models apart: `claude-haiku-4-5-20251001` and `Claude Haiku 4.5` are the same."""
-    return Counter(_WORD.findall(_DATED.sub("", model.strip().lower().rpartition("/")[2])))
+    return Counter(_in_order(model))
+
+
+def _in_order(model: str) -> list[str]:
+    return _WORD.findall(_DATED.sub("", model.strip().lower().rpartition("/")[2]))
+
+
+def _is_of(item: str, model: Counter[str]) -> bool:
+    stated, variants = _in_order(item), {*table("ledger/data/statements.yaml")["variants"]} - model.keys()
+    other = any(before in model and word in variants for before, word in pairwise(stated))
+    return not other and model <= Counter(stated)
 
 
 def model_of(line: StatementLine, models: Mapping[str, str]) -> str | None:
     """Which of the ledger's models a line is about. `models`: names that the ledger has → model."""
     if line.contains:
-        stated = words(line.item)
-        inside = [name for name in models if words(name) <= stated]
+        inside = [name for name in models if _is_of(line.item, words(name))]
         longest = max(inside, key=lambda name: words(name).total(), default=None)
         return None if longest is None else models[longest]
     same = (model for name, model in models.items() if line.model and words(name) == words(line.model))

@@ -339,6 +339,11 @@ def test_every_form_is_read(row: dict[str, Any]) -> None:
     assert (form, dict(sums), {line.day for line in statement}) == (row["name"], row["expected"], {20_724})
 
 
+def test_nothing_is_rounded_as_finely_as_other_amounts() -> None:
+    _, (cost, nothing) = read(["date,model,cost_usd", "2026-09-28,m,0.123456", "2026-09-28,m,0.0"])
+    assert cost.rounding == nothing.rounding == 500
+
+
 @each_row("one, other", data(__file__, "model_names.yaml"))
 def test_names_of_one_model_are_the_same(one: str, other: str) -> None:
     assert words(one) == words(other)
