@@ -340,7 +340,10 @@ class LoopBreaker:
         return pair if known and holds(pair, now_ms) else None
 
     def _approaching(self, watched: LoopRequest) -> str:
-        counts = {watched.repeats.kind: watched.repeats.count}
+        turn, last = watched.turn, next(reversed(watched.repeats.values()), None)
+        counts = {}
+        if last is not None and turn is not None and (last.counted or last.request[1:] == (turn.key, turn.size)):
+            counts = {watched.repeats.kind: watched.repeats.count}
         if watched.chain is not None:
             counts = {LoopKind.NO_PROGRESS: watched.chain.row.stale, **counts}
         for kind, count in counts.items():

@@ -41,7 +41,7 @@ _FOLDED = bytes.maketrans(
 _DIGITS = b"0123456789"
 _NUMBERS = re.compile(r"\d+(?:[-:/.T]\d+){2,}\S*|\d\d?:\d\d\S*|\d{9,}|(\d+(?:[.,]\d+)?)")
 """What is in a group; dates, times of day and counts of seconds since 1970 are not."""
-_WAITING, _FAILURES, _FAILED = map(re2.compile, table("budget/data/polls.yaml").values())
+_RESULT, _WAITING, _FAILURES, _FAILED = map(re2.compile, table("budget/data/polls.yaml").values())
 _IDS = re.compile(r"[\w./:+-]*\d[\w./:+-]*", re.ASCII)
 """Numbers, addresses, ids, names of temporary files: no news of what failed."""
 _BIT = [1 << place for place in range(PLACES)]
@@ -114,9 +114,10 @@ class Words(Struct, frozen=True):
 def words(turn: AgentTurn) -> Words:
     spoken = bits(_words(turn.output, b""), 12 if turn.acts else 0) if turn.output else 0
     text, waits, failures, failed = turn.input, False, 0, False
-    if len(text) > (STATE if turn.acts else 3 * SLICE):
+    reports = turn.acts or _RESULT.match(text) is not None
+    if len(text) > (STATE if reports else 3 * SLICE):
         text = _shortened(text)
-    if turn.acts:
+    if reports:
         counts = _FAILURES.findall(text)
         failures = sum([int(before or behind or 0) for before, behind in counts])
         beside = _FAILURES.sub(" ", text) if counts else text

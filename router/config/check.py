@@ -431,7 +431,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 _ID_LENGTH = 32
 """Of a budget that was split off."""
-_NEW_TAG = " For a tag that no budget has: --new-tag, by API new_tags."
+_NEW_TAG = ". For a tag that no budget has: --new-tag, by API new_tags."
 
 
 def check_terms(terms: KeyTerms, config: Config, new_tags: Collection[str] = ()) -> None:
