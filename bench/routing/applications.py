@@ -6,7 +6,9 @@ asked only. Failure-priced costs are shares above the best single target in hind
 requests, and what prompts held out would cost after 500 and 2,000. Beside them a table of means by true label: of all
 outcomes of the same prompts, and, as the most that so few labels could teach, of the labelled prompts alone, with the
 outcomes of all targets instead of the one that was asked. `--fleet 4`: of so many targets in each run, one of each
-share of the price list, as a policy has them; else of all.
+share of the price list, as a policy has them; else of all. `--ceiling`: beside it what the best single target by the
+priors alone would have cost, and what the same gateway would, had the same labelled answers taught it the scores and
+costs of all targets: no learner that is told of the asked target only can expect as much.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from msgspec import structs
+from numpy.typing import NDArray
 
 from bench.routing.data import Data, load
 from bench.routing.learner import outcome, read, target
@@ -30,7 +33,7 @@ from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.types.attempt import AttemptSample
-from router.types.decision import Objective
+from router.types.decision import Forecast, Objective
 from router.types.price import NANO_PER_USD, Price
 from router.types.request import USUAL_READ, Classification, Endpoint, Request
 from router.types.target import Contract, Target, Thinking
@@ -91,13 +94,21 @@ class Gateway:
         self.strategy = CostOfPass(kind="cost_of_pass", targets=of.data.targets)
         self.served = 0
 
+    def forecast(self, prompt: int) -> tuple[Ints, Forecast]:
+        """Of the targets that were observed."""
+        observed = np.flatnonzero(self.of.data.truth.observed[prompt])
+        targets, request = tuple(self.of.targets[at] for at in observed), self.of.requests[prompt]
+        return observed, self.forecaster.forecast(targets, ForecastInput(request, self.of.seen[prompt], self.served))
+
     def choose(self, prompt: int, draw: float | None = None) -> int:
         """The target that is asked; `draw`: chance may try another."""
-        observed = np.flatnonzero(self.of.data.truth.observed[prompt])
-        targets, seen = tuple(self.of.targets[at] for at in observed), self.of.seen[prompt]
-        forecast = self.forecaster.forecast(targets, ForecastInput(self.of.requests[prompt], seen, self.served))
+        observed, forecast = self.forecast(prompt)
         situation = DecisionInput(
-            targets=targets, forecast=forecast, classification=seen, stakes=self.stakes, draw=draw or 0.0
+            targets=tuple(self.of.targets[at] for at in observed),
+            forecast=forecast,
+            classification=self.of.seen[prompt],
+            stakes=self.stakes,
+            draw=draw or 0.0,
         )
         ranked = self.strategy.rank(situation)
         if draw is not None:
@@ -106,7 +117,6 @@ class Gateway:
 
     def answered(self, prompt: int, at: int, score: float | None) -> None:
         """What its answer cost is known of each request, a `score` of some."""
-        self.served += 1
         place, seen, cost = self.of.targets[at], self.of.seen[prompt], self.of.data.truth.cost[prompt, at]
         price = (place.model.price or Price(input=0, output=1, version="")).output
         read = USUAL_READ if seen.reading is None else seen.reading.tokens
@@ -126,34 +136,75 @@ class Gateway:
             self.rates.observe(structs.replace(outcome(place.id, seen, score), template=seen.template))
 
 
-def stream(of: Traffic, price: float, seed: int) -> dict[str, float]:
+class Run(NamedTuple):
+    """One order of the traffic: prompts that are `served`, which of them are `labelled`, and those `held` out."""
+
+    of: Traffic
+    price: float
+    served: Ints
+    held: Ints
+    draws: Floats
+    """[served]: uniform, by which others are tried."""
+    labelled: NDArray[np.bool_]
+    priced: Floats
+    """[prompts, T]: USD, with what failures cost."""
+    best: int
+    """The single target that is best in hindsight."""
+
+    def above(self, prompts: Ints, chosen: Sequence[int] | Ints) -> float:
+        """What these choices cost more than the best single target, as a share."""
+        costs = np.array([self.priced[prompts, chosen], self.priced[prompts, self.best]])
+        paid, least = costs[:, np.isfinite(costs).all(axis=0)].sum(axis=1)
+        return float(paid / least - 1)
+
+    def live(self, *, told_of_all: bool) -> dict[str, float]:
+        """What a gateway costs that learns, and is told the scores of the asked target or of all."""
+        gateway, asked, figures = Gateway(self.of, self.price), list[int](), dict[str, float]()
+        for number, (prompt, draw, judged) in enumerate(zip(self.served, self.draws, self.labelled, strict=True), 1):
+            asked.append(gateway.choose(prompt, draw))
+            observed = np.flatnonzero(self.of.data.truth.observed[prompt]).tolist()
+            for at in observed if judged and told_of_all else asked[-1:]:
+                gateway.answered(prompt, at, float(self.of.data.truth.score[prompt, at]) if judged else None)
+            gateway.served = number
+            if number == PAID:
+                figures["paid, first 300"] = self.above(self.served[:PAID], asked)
+            if number in MARKS or number == len(self.served):
+                mark = min(mark for mark in (*MARKS, number) if mark >= number)
+                figures[f"after {mark}"] = self.above(self.held, [gateway.choose(row) for row in self.held])
+        return figures
+
+    def by_priors(self) -> int:
+        """The single target that the priors alone think best for what is served first."""
+        gateway, sums = Gateway(self.of, self.price), np.zeros(len(self.of.targets))
+        for prompt in self.served[:PAID]:
+            observed, forecast = gateway.forecast(prompt)
+            sums[observed] += forecast.cost / NANO_PER_USD + self.price * (1 - forecast.p)
+        return int(sums.argmin())
+
+    def table(self, number: int, *, labelled: bool) -> float:
+        """Of a table of means from the first prompts, or those of them that are labelled."""
+        learned = self.served[:number]
+        learned = learned[self.labelled[:number]] if labelled else learned
+        return self.above(self.held, lookup(self.of, learned, self.held, self.priced))
+
+
+def stream(of: Traffic, price: float, seed: int, *, ceiling: bool) -> dict[str, float]:
     rng, truth = np.random.default_rng(seed), of.data.truth
     order = rng.permutation(np.flatnonzero(of.data.scored))
     held = order[: min(len(order) // 4, HELD_OUT)]
     served = order[len(held) :][: max(MARKS)]
-    priced, best, gateway = truth.cost + price * (1 - truth.score), best_single(truth, price), Gateway(of, price)
-    paid, labelled, figures = [], list[int](), dict[str, float]()
-    for number, prompt in enumerate(served, 1):
-        at = gateway.choose(prompt, rng.random())
-        paid.append(priced[prompt, at] - priced[prompt, best])
-        if rng.random() < LABELLED:
-            labelled.append(prompt)
-            gateway.answered(prompt, at, float(truth.score[prompt, at]))
-        else:
-            gateway.answered(prompt, at, None)
-        if number == PAID:
-            figures["paid, first 300"] = float(np.nansum(paid) / np.nansum(priced[served[:PAID], best]))
-            figures["all told, after 300"] = _above(priced, held, lookup(of, np.array(labelled), held, priced), best)
-        if number in MARKS or number == len(served):
-            mark = min(mark for mark in (*MARKS, number) if mark >= number)
-            figures[f"after {mark}"] = _above(priced, held, [gateway.choose(row) for row in held], best)
-    figures["all told, at the end"] = _above(priced, held, lookup(of, np.array(labelled), held, priced), best)
-    figures["table"] = _above(priced, held, lookup(of, served, held, priced), best)
+    draws, labels = rng.random((len(served), 2)).T
+    priced = truth.cost + price * (1 - truth.score)
+    run = Run(of, price, served, held, draws, labels < LABELLED, priced, best_single(truth, price))
+    figures = run.live(told_of_all=False)
+    figures["all told, after 300"] = run.table(PAID, labelled=True)
+    figures["all told, at the end"] = run.table(len(served), labelled=True)
+    figures["table"] = run.table(len(served), labelled=False)
+    if ceiling:
+        pick = run.by_priors()
+        figures["priors alone, first 300"] = run.above(served[:PAID], [pick] * PAID)
+        figures |= {f"told of all: {name}": value for name, value in run.live(told_of_all=True).items()}
     return figures
-
-
-def _above(priced: Floats, held: Ints, chosen: Sequence[int] | Ints, best: int) -> float:
-    return float(np.nanmean(priced[held, chosen]) / np.nanmean(priced[held, best]) - 1)
 
 
 def lookup(of: Traffic, served: Ints, held: Ints, priced: Floats) -> Ints:
@@ -175,11 +226,11 @@ def drawn(of: Traffic, size: int, seed: int) -> Traffic:
     return of._replace(data=of.data._replace(targets=names, truth=truth), targets=targets)
 
 
-def measure(of: Traffic, seeds: int, fleet: int) -> dict[float, dict[str, Estimated]]:
+def measure(of: Traffic, seeds: int, fleet: int, *, ceiling: bool) -> dict[float, dict[str, Estimated]]:
     """By price of a failure."""
-    figures = {}
+    figures, fleets = {}, [drawn(of, fleet or len(of.targets), seed) for seed in range(seeds)]
     for price in PRICES:
-        runs = [stream(drawn(of, fleet or len(of.targets), seed), price, seed) for seed in range(seeds)]
+        runs = [stream(fleet_of, price, seed, ceiling=ceiling) for seed, fleet_of in enumerate(fleets)]
         figures[price] = {name: estimated([run[name] for run in runs]) for name in runs[0]}
     return figures
 
@@ -190,10 +241,11 @@ def main() -> None:
     parser.add_argument("sets", nargs="+")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--fleet", type=int, default=0, metavar="TARGETS")
+    parser.add_argument("--ceiling", action="store_true", help="also what is lost before anything can be learned")
     options = parser.parse_args()
     for name in options.sets:
         data = load([options.folder / f"{name}.rows.parquet"], [options.folder / f"{name}.prompts.parquet"], name, ())
-        for price, figures in measure(traffic(data), options.seeds, options.fleet).items():
+        for price, figures in measure(traffic(data), options.seeds, options.fleet, ceiling=options.ceiling).items():
             shown = [
                 f"{label} {each.value:+.1%} ({each.low:+.1%} … {each.high:+.1%})" for label, each in figures.items()
             ]
