@@ -33,6 +33,7 @@ _STACKED = re.compile(f"{_MARK}+")
 """Marks that no letter is written with, but some are piled on."""
 _STYLED = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff]+")
 """Letters and digits in full width, or as of formulas."""
+_over_and_over = re.compile(r"([^-\d=+*/\\|<>(){}\[\]^&%$#@~;:_]{1,40}?)\1{3,}").search
 AROUND, RESULT, SYSTEM = 5, 1, 4
 
 
@@ -77,6 +78,9 @@ def asked(request: Request) -> AskFeatures:
     if not message.isascii():
         message = _STACKED.sub("", normalize("NFC", _UNSEEN.sub("", message)))
         message = _STYLED.sub(lambda letters: normalize("NFKC", letters[0]), message)
+    run = len(set(message[: _figures.short])) < _figures.varied and _over_and_over(message[: _figures.short])
+    while run and run[1] * 3 in message:  # what is said over and over says no more than what is said twice
+        message = message.replace(run[1] * 3, run[1])
     instructing = instruction(message)
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
     lower, size, long, most = ask.lower(), width(instructing), width(message) + between, 0.0
@@ -94,10 +98,9 @@ def asked(request: Request) -> AskFeatures:
         strange = float(2 * len(ask) < _figures.known * len(load().words.split(zeroed(lower))))  # two bytes each
     follows = len(users) > 1 and size < _figures.short and not (again or closes)
     from_tool = last_role in ("tool", "function")
-    last_answer = width(answers[-1]) if answers else 0
+    last_answer, answered = width(answers[-1]) if answers else 0, sum(map(len, answers))
     tokens = 0 if from_tool else _figures.in_short if in_short else _stated_tokens(lower, kinds, long, last_answer)
     at_most = int(most * (most <= _figures.capped or "?" not in ask))
-    answered = sum(map(len, answers))
     shares, counts = _form(ask, message)
     numbers = (
         *(*shares, bool(tools), Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
@@ -294,7 +297,6 @@ _upon, _set_apart, _field, _greets, _closes_on, _signed, _whole, _named, _everyd
         *("whole", "named", "everyday", "refers", "definite"),
     )
 )
-
 _closes = re2.compile(_PATTERNS["closes"].encode()).finditer
 
 
@@ -312,11 +314,8 @@ def _form(ask: str, message: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The first of `FLAGS`, and the last of `COUNTS`."""
     raw = ask.encode(errors="replace")
     numerals, capitals, marks, latex = [len(raw) - len(raw.translate(None, span)) for span in _CLASSES]
-    share = 1 / max(len(ask), 1)
-    shares = (
-        *(min(1.0, 4 * numerals * share), min(1.0, 4 * capitals * share), min(1.0, 5 * (marks + latex) * share)),
-        min(1.0, len(ask) / (ask.count(" ") + 1) / 12),
-    )
+    counts, share = (4 * numerals, 4 * capitals, 5 * (marks + latex)), 1 / max(len(ask), 1)
+    shares = (*[min(1.0, count * share) for count in counts], min(1.0, len(ask) / (ask.count(" ") + 1) / 12))
     questions, exclamations = ask.count("?") + ask.count("？"), ask.count("!") + ask.count("！")
     return shares, (message.count("```"), latex, questions, exclamations, message.count("\n"), len(_items("\n" + ask)))
 
@@ -337,6 +336,7 @@ _LENGTHS = patterns(
     "classify/data/amounts.yaml",
     number=f"(?:(?:{_NAMES})(?:[ -]?(?:(?:and|und|et|e|y) |und)?))+",
     kind="|".join(sorted(_KINDS, key=len, reverse=True)),
+    asks_about=_PATTERNS["asks_about"],
 )
 _searched = _LENGTHS["searched"].split("|")
 _has = SimpleNamespace(**{name: re2.compile(_LENGTHS[name].encode()).search for name in _searched})
@@ -355,12 +355,13 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
             return 0 if _has.shorter(raw) else int(last_answer * (2 if _has.longer(raw) else 1) // _figures.characters)
     if _has.recased(raw):
         return int(max((message - width(ask)) // _figures.characters, _figures.least_returned))
-    if message >= _figures.least_material + _figures.instruction:
+    if message >= _figures.least_material + _figures.instruction and not _has.asks_last(raw):
         # The instruction stands before the material or behind it, and is a sentence or a line.
-        sentences = [sentence for sentence in _sentence(ask) if not sentence.isspace() and sentence]
+        sentences = [sentence.encode() for sentence in _sentence(ask) if sentence.strip()]
         for end in {*sentences[:1], *sentences[-1:]}:
-            changed = _has.returned(end[: _figures.begin].encode()) or _has.whole(end.encode())
-            if changed and not _has.shorter(end.encode()):
+            changed = _has.returned(end)
+            begins = changed and len(end[: changed.end()].decode()) <= _figures.begin
+            if (begins or _has.whole(end)) and not _has.shorter(end):
                 return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
     if (single := _has.in_one(beginning)) and (single[1] or not _digits(ask[: _figures.short])):
         stem = max(filter(next(filter(None, single.groups())).decode().startswith, _KINDS), key=len)
@@ -497,5 +498,5 @@ cues = cache(CueWords)
 @lru_cache(1_024)
 def bits(kinds: int) -> NDArray[np.uint8]:
     """[len(cues().names)]: 1 for each kind of words that is there."""
-    every = np.unpackbits(np.frombuffer(kinds.to_bytes(8, "little"), np.uint8), bitorder="little")
-    return every[: len(cues().names)]
+    raw, count = np.frombuffer(kinds.to_bytes(8, "little"), np.uint8), len(cues().names)
+    return np.unpackbits(raw, count=count, bitorder="little")

@@ -79,7 +79,7 @@ class RedisSessions:
         """Into the ledger first: whoever rebuilds a server that lost its data then finds it there."""
         fields = self._owed.setdefault(session, set())
         for mark in marks(taint):
-            fields.add(_field(mark))
+            fields.add(_field(*mark))
             self._journal.add(TAINT, (session, *mark))
         try:
             await self._journal.committed()
@@ -117,10 +117,9 @@ def hashes(taints: Iterable[tuple[str, str, int]]) -> Mapping[str, list[str]]:
     """The fields of each session's hash, from rows of the ledger: session, class, firm."""
     fields: dict[str, list[str]] = {}
     for session, name, firm in taints:
-        fields.setdefault(session, []).append(_field((name, firm)))
+        fields.setdefault(session, []).append(_field(name, firm))
     return fields
 
 
-def _field(mark: Mark) -> str:
-    name, firm = mark
+def _field(name: str, firm: int) -> str:
     return f"{firm}{name}"
