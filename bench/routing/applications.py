@@ -157,13 +157,13 @@ class Run(NamedTuple):
         paid, least = costs[:, np.isfinite(costs).all(axis=0)].sum(axis=1)
         return float(paid / least - 1)
 
-    def live(self, *, told_of_all: bool) -> dict[str, float]:
-        """What a gateway costs that learns, and is told the scores of the asked target or of all."""
+    def live(self, *, scores_of_all: bool) -> dict[str, float]:
+        """What a gateway costs that learns from the scores of the asked target, or of all."""
         gateway, asked, figures = Gateway(self.of, self.price), list[int](), dict[str, float]()
         for number, (prompt, draw, judged) in enumerate(zip(self.served, self.draws, self.labelled, strict=True), 1):
             asked.append(gateway.choose(prompt, draw))
             observed = np.flatnonzero(self.of.data.truth.observed[prompt]).tolist()
-            for at in observed if judged and told_of_all else asked[-1:]:
+            for at in observed if judged and scores_of_all else asked[-1:]:
                 gateway.answered(prompt, at, float(self.of.data.truth.score[prompt, at]) if judged else None)
             gateway.served = number
             if number == PAID:
@@ -196,14 +196,14 @@ def stream(of: Traffic, price: float, seed: int, *, ceiling: bool) -> dict[str, 
     draws, labels = rng.random((len(served), 2)).T
     priced = truth.cost + price * (1 - truth.score)
     run = Run(of, price, served, held, draws, labels < LABELLED, priced, best_single(truth, price))
-    figures = run.live(told_of_all=False)
+    figures = run.live(scores_of_all=False)
     figures["all told, after 300"] = run.table(PAID, labelled=True)
     figures["all told, at the end"] = run.table(len(served), labelled=True)
     figures["table"] = run.table(len(served), labelled=False)
     if ceiling:
         pick = run.by_priors()
         figures["priors alone, first 300"] = run.above(served[:PAID], [pick] * PAID)
-        figures |= {f"told of all: {name}": value for name, value in run.live(told_of_all=True).items()}
+        figures |= {f"scores of all: {name}": value for name, value in run.live(scores_of_all=True).items()}
     return figures
 
 
