@@ -314,8 +314,8 @@ def _form(ask: str, message: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The first of `FLAGS`, and the last of `COUNTS`."""
     raw = ask.encode(errors="replace")
     numerals, capitals, marks, latex = [len(raw) - len(raw.translate(None, span)) for span in _CLASSES]
-    counts, share = (4 * numerals, 4 * capitals, 5 * (marks + latex)), 1 / max(len(ask), 1)
-    shares = (*[min(1.0, count * share) for count in counts], min(1.0, len(ask) / (ask.count(" ") + 1) / 12))
+    share, word = 1 / max(len(ask), 1), min(1.0, len(ask) / (ask.count(" ") + 1) / 12)
+    shares = min(1.0, 4 * numerals * share), min(1.0, 4 * capitals * share), min(1.0, 5 * (marks + latex) * share), word
     questions, exclamations = ask.count("?") + ask.count("？"), ask.count("!") + ask.count("！")
     return shares, (message.count("```"), latex, questions, exclamations, message.count("\n"), len(_items("\n" + ask)))
 
