@@ -188,11 +188,9 @@ def _read(settings: "Settings", name: str, question: "Parameters") -> "Report":
     silent = failing(StoreUnavailable, about="the store of the budgets does not answer: ")
     with silent, ledger_there(settings) as ledger:
         about = definition(name)
-        standings = None
         if about.needs_pots:
             from router.cli.offline import budget_standings  # brings the gateway
-
-            standings = budget_standings(settings)
+        standings = budget_standings(settings) if about.needs_pots else None
         # The policy's schema takes longer to load than most reports.
         named = about.reads_policy or question.where or question.baseline
         targets, which = _policy_read(settings, ledger) if named else ({}, "")

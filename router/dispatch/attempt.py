@@ -262,14 +262,15 @@ class AttemptRecord:
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
         """`error`: what broke it; empty: it ended, or the gateway stopped it.
 
-        An upstream that broke off wrote nothing more; one that was stopped or left may have.
+        An upstream that broke off wrote nothing more; one that was stopped, left or late may have: all that is billed.
         """
         left = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN)
+        goes_on = error in (CLIENT_GONE, OUTRUN, ErrorKind.TIMEOUT) and self.step.target.reads_on[self.call.stream]
         if left and not decoder.complete:
             self.read_rest(decoder)
             left = not decoder.complete
         self.locate(decoder.region_served)
-        counted = decoder.usage
+        counted, goes_on = decoder.usage, goes_on and not decoder.finished
         if self.call.endpoint is Endpoint.RESPONSES and decoder.complete:
             last = decoder.final(b"null")
             self._sent += len(last)
@@ -279,13 +280,13 @@ class AttemptRecord:
         size += self._beyond(decoder, max(tokens, size))
         if counted is None:
             text = decoder.text.sizes()
-            usage = self._estimated(size, left=left, finish=decoder.finish_reason, text=text)
-        elif not left and (decoder.finished or 2 * counted.totals.output >= size / self._mean_bytes):
+            usage = self._estimated(size, left=left, goes_on=goes_on, finish=decoder.finish_reason, text=text)
+        elif not (left or goes_on) and (decoder.finished or 2 * counted.totals.output >= size / self._mean_bytes):
             credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
             usage = self._bounded(counted if credible else self._recounted(counted, size), size)
         else:
             # What the provider had counted; its output is as estimated, where that is more: Anthropic's begins with 1.
-            estimated = self._estimated(size, left=left)
+            estimated = self._estimated(size, left=left, goes_on=goes_on)
             more = _OUTPUT if estimated.totals.output > counted.totals.output else ()
             usage = self._bounded(structs.replace(counted, **{name: getattr(estimated, name) for name in more}), size)
         finish = "length" if self.stopped else decoder.finish_reason
@@ -385,15 +386,17 @@ class AttemptRecord:
         thoughts, source = output * self._thought // size, CountSource.ESTIMATED
         return {"output_visible": output - thoughts, "output_reasoning": thoughts, "reasoning_source": source}
 
-    def _estimated(self, size: int, *, left: bool, finish: str = "", text: TextBytes = NO_TEXT) -> Usage:
-        """`left`: the upstream may have written more than came; else one that says that the cap was reached did.
-        `text`: what came, of which nothing was reported."""
+    def _estimated(
+        self, size: int, *, left: bool, goes_on: bool = False, finish: str = "", text: TextBytes = NO_TEXT
+    ) -> Usage:
+        """`left`: the upstream may have written more than came, or `goes_on` to its end; else one that says that the
+        cap was reached did. `text`: what came, of which nothing was reported."""
         reached = self._capped and finish == "length" and not left
         output = self._with_late(size) if left else self._tokens(size)
         if not left:
             most = ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED))
             output = max(output, most if output > self._cap else min(most, self._cap))
-        if self._hides or reached:
+        if self._hides or goes_on or reached:
             output = max(output, self._cap if reached else self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
             output = max(output, self._cap, ceil(size / self._mean_bytes + self._cap / max(1, self._pieces)))

@@ -341,8 +341,7 @@ class BudgetHold(Struct, eq=False):
         """The provider of the last attempt writes on, and bills it: what it reports takes the place of the estimate, if
         it comes. `most`: what it may cost; None: all that is left. Too many at once are not read on."""
         estimate, reading = self.attempts[-1], self._room.reading
-        left = self.left(estimate.target.id).plus(Amount(estimate.cost.nano, thought(estimate)))
-        awaited = estimate, most or left
+        awaited = estimate, most or self.left(estimate.target.id).plus(Amount(estimate.cost.nano, thought(estimate)))
 
         async def read() -> None:
             try:

@@ -116,10 +116,10 @@ async def read_late(record: AttemptRecord, response: UpstreamResponse, outcome: 
 def give_up(record: AttemptRecord, response: UpstreamResponse | None, outcome: str) -> None:
     """The client left, or another target was quicker: `response`, as far as it has come, is cut off and charged. Where
     an outrun one is billed to its end it is read to that, for its count."""
-    reads_on = outcome == OUTRUN and record.step.target.reads_on[record.call.stream]
-    record.budget.attempts.append(record.abandoned(outcome, reads_on=reads_on and response is not None))
-    if reads_on and response is not None:
-        record.budget.read_on(read_late(record, response, outcome), record.step.estimate.whole)
+    late = response if outcome == OUTRUN and record.step.target.reads_on[record.call.stream] else None
+    record.budget.attempts.append(record.abandoned(outcome, reads_on=late is not None))
+    if late is not None:
+        record.budget.read_on(read_late(record, late, outcome), record.step.estimate.whole)
     elif response is not None:
         response.close()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 
 from router.testing.upstream import WORD, Answer, Behaviour, Break, Tokens, Upstream
 from router.types.account import LEASE_MS
@@ -32,7 +33,7 @@ def policy(url: str) -> dict[str, Any]:
         "at-slow": target(url, "soon", abandoned="read_on", timeouts={"first_ms": 600}, retries=0, **wide),
         "at-rich": target(url, "soon", timeouts={"first_ms": 600}, retries=0, **wide),
         "at-begun": target(url, "begun", abandoned="read_on", timeouts={"between_ms": 200}, **wide),
-        "at-steady": target(url, "steady", abandoned="read_on", timeouts={"first_ms": 400}, retries=0, **wide),
+        "at-steady": target(url, "steady", abandoned="read_on", timeouts={"first_ms": 400, "between_ms": 300}, **wide),
         "at-late": target(url, "silence", thinking=HIDDEN, timeouts={"first_ms": 100}, **wide),
     }
     return rules(targets, ROUTES, budgets(dict.fromkeys(ROUTES, 2) | {"rich": 2_000, "falls": 0.18}))
@@ -123,16 +124,15 @@ def test_a_timeout_while_thoughts_are_hidden_is_charged_for_them(gateway: Gatewa
     assert OUT < 0.9 * OUT * row["attempts"][0]["total_ms"] < row["cost"] <= row["held"], "a token a millisecond"
 
 
-def test_an_answer_that_is_billed_to_its_end_and_never_comes_is_charged_what_was_expected(
-    gateway: Gateway, upstream: Upstream
-) -> None:
-    """Also of a target that is known to show its tokens as it writes them."""
+@each_row("breaks, status", [(Break.SILENCE, 504), (Break.HANG, 200)])
+def test_an_answer_that_never_comes_costs(gateway: Gateway, upstream: Upstream, breaks: Break, status: int) -> None:
+    """What was expected of it, where it is billed to its end."""
     steady = Behaviour(answer=lambda *_: Answer(text=(WORD,) * 300), tokens=Tokens(uncached=20, visible=300))
     upstream.behaviours["steady"] = steady
     assert {gateway.chat("steady", stream=True).status for _ in range(5)} == {200}
-    upstream.behaviours["steady"] = Behaviour(breaks=Break.SILENCE)
+    upstream.behaviours["steady"] = structs.replace(steady, breaks=breaks)
     row = row_of(gateway, gateway.chat("steady", stream=True))
-    assert (row["status"], row["attempts"][0]["usage_source"]) == (504, "estimated")
+    assert (row["status"], row["attempts"][0]["usage_source"]) == (status, "estimated")
     assert row["held"] >= row["cost"] > 150 * OUT
 
 
