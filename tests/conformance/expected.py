@@ -193,9 +193,9 @@ def tokens(case: Case) -> Tokens | None:
     if case.behaviour == "zero-usage":
         return None
     if case.end is End.BROKEN:
-        # Gemini counts in every chunk, so that even a broken stream is counted to its last one.
-        whole = len(case.row.answer(Ask(model=case.model), 0).text)
-        counted = NORMAL.share(_sent(case, whole), whole) if case.wire == "gemini" else None
+        # Gemini counts in every chunk, so a broken stream is counted to its last; one that hangs is billed to its end.
+        whole, known = len(case.row.answer(Ask(model=case.model), 0).text), "hang" not in case.behaviour
+        counted = NORMAL.share(_sent(case, whole), whole) if known and case.wire == "gemini" else None
     else:
         counted = reported(case.wire, case.behaviour, case.n)
     if counted and case.wire == "gemini":
