@@ -117,7 +117,7 @@ class AttemptRecord:
         self._started_ms, self._clock, self._start = now_ms, clock, 0.0
         self._first: int | None = None
         self._ended: float | None = None
-        """When all of a whole answer was here."""
+        """When all of a whole answer was here, or a stream was ended."""
         self.budget = budget
         self._wait: list[float] | None = None
         """Since when it is waited for, and until when."""
@@ -292,17 +292,25 @@ class AttemptRecord:
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
+    def cut(self) -> None:
+        """Nothing more is to be written, however long the gateway waits from now on."""
+        if self._response is not None and self._ended is None:
+            self._response.close()
+            self._ended = self._clock()
+
     def read_rest(self, decoder: StreamDecoder) -> bytes:
         """Closes the connection of a stream that ends here. Returns the events of what had come of it, once: that was
         written and is billed."""
+        self.cut()
         events, response, self._response = b"", self._response, None
         if response is not None:
-            response.close()
             unread, waiting = response.unread()
             with suppress(Exception):  # what can't be read can't be counted
                 events = decoder.feed(unread)
             self._pieces += events.count(b"\n\n")
             self._waiting += waiting * decoder.output_chars // max(1, self.received_bytes + len(unread))
+            if not decoder.has_answer:
+                self._thought = decoder.output_chars + self._waiting
             if unread and self.meter is not None:
                 self.meter.due(decoder, 0.0)
         return events
@@ -422,7 +430,8 @@ class AttemptRecord:
         """Tokens of so many bytes of a stream, as its hold counts them, and those that may have been on their way when
         it was left or stopped; or those that its target usually writes in that time, if they are more. At most what is
         held for it pays for."""
-        decoder, in_flight = self.decoder, 0.0 if self.meter is None else self.meter.in_flight()
+        decoder, until_ms = self.decoder, self._start + self._elapsed()
+        in_flight = 0.0 if self.meter is None else self.meter.in_flight(until_ms)
         counted = 0.0 if decoder is None else self._learned.most_tokens(self.step.target.id, decoder.text.sizes())
         if decoder is None or 2 * self._largest >= size:
             most = max(self._unseen(FASTEST_MS), ceil(counted + in_flight))
@@ -578,7 +587,7 @@ class AttemptRecord:
         return structs.replace(usage, violations=tuple(violations), units=units, provider_cost=stated)
 
     def _elapsed(self) -> int:
-        return int(self._clock() - self._start)
+        return int((self._clock() if self._ended is None else self._ended) - self._start)
 
 
 def _credible(usage: Usage, chars: int, answered: bool, size: int) -> bool:

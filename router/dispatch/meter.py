@@ -270,9 +270,17 @@ class Meter:
         self._measure()
         return grew and wanted.beyond(self._budget.left(self._candidate.target.id)) == Amount()
 
-    def in_flight(self) -> float:
-        """Tokens that may have been written until now and have not come; 0 where what was sent bounds them."""
-        return 0.0 if self._covered else self._pace * (IN_FLIGHT_MS + max(0.0, clock_ms() - self._came_ms))
+    def lasts_s(self, decoder: StreamDecoder) -> float:
+        """How long what is held, and what its accounts had left beside that, pays for a stream of this pace, at half of
+        it: the rest is for what comes until its upstream hears that it is stopped."""
+        most = self._budget.left(self._candidate.target.id).plus(self._budget.reservation.room)
+        thoughts, output = self._counted(decoder)
+        tokens = min(self._bought(most.usd) - output, inf if decoder.has_answer else most.thinking - thoughts)
+        return max(0.0, tokens) / max(self._pace, 1 / ENDLESS) / 2_000
+
+    def in_flight(self, now: float) -> float:
+        """Tokens that may have been written until then and have not come; 0 where what was sent bounds them."""
+        return 0.0 if self._covered else self._pace * (IN_FLIGHT_MS + max(0.0, now - self._came_ms))
 
     def _counted(self, decoder: StreamDecoder) -> tuple[float, float]:
         """Tokens of thoughts and of output, at most; at least what the provider counts along the way."""
@@ -286,13 +294,17 @@ class Meter:
     def _measure(self) -> None:
         """Tokens of output and of thoughts that what is left pays for; endless where what was sent sees to it."""
         left, n = self._budget.left(self._candidate.target.id), self._request.n
-        tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
-        self.paid = tokens * n
+        self.paid = self._bought(left.usd)
         """Tokens, over all choices, that what is left pays for."""
         self.trusted = not (self._doubted or self._budget.learned.worst[self._candidate.target.id])
         """Its target is thought to keep its cap."""
-        covered = self.trusted and tokens >= self._cap
-        self._output = inf if covered else tokens * n
+        covered = self.trusted and self.paid >= self._cap * n
+        self._output = inf if covered else self.paid
         unmetered = not self._thinks or (left.thinking >= self._thought_cap * n and not self._doubted)
         self.paid_thoughts = ENDLESS if unmetered else left.thinking
         self._covered = covered and unmetered
+
+    def _bought(self, usd: int) -> int:
+        """Tokens of output, over all choices, that so many nano-USD pay for."""
+        request = self._request
+        return bill_of(self._candidate, request).output(usd) // request.choices * request.n

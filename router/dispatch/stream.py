@@ -157,9 +157,15 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
 
 
 async def keep_paid(record: AttemptRecord, decoder: StreamDecoder, meter: Meter) -> None:
-    """Holds more where what is held may be used up before the next look; stops the stream where that is not enough."""
+    """Holds more where what is held may be used up before the next look; stops the stream where that is not enough, or
+    where a store that is slow would say so too late."""
     while meter.due(decoder, record.unread):
-        if not await meter.extend(decoder) and meter.due(decoder, record.unread):
+        extension = asyncio.ensure_future(meter.extend(decoder))
+        await asyncio.wait((extension,), timeout=meter.lasts_s(decoder))
+        late = not (extension.done() or record.recovered)
+        if late:
+            record.cut()
+        if not await extension and meter.due(decoder, record.unread) or late:
             # What came while this process was paused was written and is billed: a hold that others charged never grows.
             record.stopped = "" if record.recovered else STOPPED
             break

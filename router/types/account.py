@@ -196,7 +196,8 @@ class Reservation(Struct, frozen=True):
             structs.replace(hold, amount=hold.amount + extra.of(hold.unit)) if hold.account in accounts else hold
             for hold in self.holds
         )
-        return structs.replace(self, granted=self.granted.plus(extra), holds=holds)
+        room = self.room.beyond(extra)
+        return structs.replace(self, granted=self.granted.plus(extra), holds=holds, room=room)
 
     def at(self, target: str) -> Amount:
         """What may be spent at `target`: `granted`, or less where an account for that target alone has less."""

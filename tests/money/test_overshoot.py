@@ -2,6 +2,7 @@
 
 import json
 import random
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -45,7 +46,7 @@ PAST = (1, 2, 4, 8)
 """Choices of streams that run on past their caps."""
 THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "whole": "talker", "thought": "thinker"}
-SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
+SPOKEN |= {"mind": "thinker", "slowly": "thinker", "unbound": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
 SPOKEN |= {"past": "runs-past", "ran-past": "runs-past", "billed": "to-its-end"}
 
 
@@ -80,7 +81,8 @@ def policy(url: str) -> dict[str, Any]:
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
     limits |= {"poor": 0.12, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 20, "window": "day", "routes": ["rich", "short"]}
-    minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "mind": 1_500, "calm": 1_200})
+    minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "calm": 1_200})
+    minds += thoughts(dict.fromkeys(("mind", "slowly"), 1_500))
     pots = [
         {
             "id": f"past-{n}",
@@ -376,6 +378,19 @@ def test_a_stream_that_turns_into_another_is_stopped_in_time(gateway: Gateway, u
         assert row["attempts"][0]["usage_source"] == "estimated"
     assert cut
     within(gateway, f"turns-{number}")
+
+
+def test_a_stream_is_stopped_before_a_slow_store_answers(gateway: Gateway) -> None:
+    """Of 3,000 tokens of thought 1,500 are paid for, and whether there are more is not said for two seconds."""
+    assert len(streamed(gateway, "unbound")) > 3_000, "it has shown its pace"
+    with sqlite3.connect(gateway.ledger, check_same_thread=False) as ledger, gateway.client() as client:
+        chunks = client.chat.completions.create(model="slowly", messages=MESSAGES, stream=True)
+        come = [next(chunks)]
+        ledger.execute("BEGIN IMMEDIATE")
+        threading.Timer(2, ledger.commit).start()
+        come += chunks
+    assert [chunk.choices[0].finish_reason for chunk in come if chunk.choices][-1] == "length"
+    assert len(come) - 3 <= within(gateway, "slowly") == gateway.only("slowly")["thinking"]
 
 
 @each_row("route", ["thought", "mind"])
