@@ -13,7 +13,7 @@ from bench.sensitivity.sentences import Text, filled
 from bench.sensitivity.split import Split, chance, half
 from bench.sensitivity.texts import blocks
 
-HIT_RATE = 0.005
+HIT_RATE = 0.003
 OWN = 0.15
 """Share of texts that are this project's own."""
 _ROOT = Path(__file__).parents[2]
