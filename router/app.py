@@ -4,11 +4,13 @@ import asyncio
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
@@ -41,17 +43,28 @@ from router.ledger.adjust import COMPARED_MS, PRICE
 from router.ledger.journal import BESIDE, SqliteJournal, TeeJournal
 from router.ledger.keys import used
 from router.ledger.ledger import Ledger, SqliteLedger, claim, instance_secret
+from router.ledger.verify import lasting
 from router.ledger.write import recover, renew
 from router.observe.observer import observer
 from router.pipeline import JUDGED, Pipeline
 from router.recorder import OutcomeRecorder, learned_from
 from router.screen import ScreenSources
 from router.settings import Settings
-from router.types.account import LEASE_MS, Account, BudgetStore, Journal, LocalJournal, StoreUnavailable
+from router.types.account import (
+    GRANTED,
+    LEASE_MS,
+    RATE_ACCOUNTS,
+    Account,
+    BudgetStore,
+    Journal,
+    LocalJournal,
+    StoreUnavailable,
+    Unit,
+)
 from router.types.attempt import Adapter, Transport
 from router.types.clock import monotonic_s, now_ms
 from router.types.decision import Served
-from router.types.price import nano_from_usd
+from router.types.price import nano_from_usd, usd_text
 from router.types.request import Caller, Request
 from router.types.target import Secret, Wire
 from router.workers.background import MeasuredPrices
@@ -66,6 +79,8 @@ RECOVER_EVERY = 10
 """Ticks between two looks at leases: ours are renewed, those of processes that died are charged."""
 RECONCILE_EVERY = 6
 """Of so many looks at leases one compares rows and bookings, where they are in different stores."""
+MOST_TOLD = 5
+"""Accounts that an incident names."""
 LOOPS_OVERLAP_MS = 3_000
 """Of two readings of what other processes stopped: they write it a second later at most."""
 FORGET_EVERY = 86_400
@@ -116,6 +131,24 @@ class Stores:
         """Hashes of the policies of all gateways that share these stores. `own`: this one's."""
         return frozenset({own}) if self._url is None else self._redis.policies(own)
 
+    async def tell_older(self) -> None:
+        """The ledger that all gateways share has less than Redis, as one has that a backup was put back to: an incident
+        with its size. Were Redis to lose its data, that could be spent once more. Raises `StoreUnavailable`."""
+        if self._url is None:
+            return
+        beyond = await asyncio.to_thread(beyond_bookings, self._url, self._ledger, {})
+        units = {budget.id: budget.unit for budget in self._budgets()}
+        more = [
+            f"{usd_text(amount)} USD of {account}" if units[budget] is Unit.USD else f"{amount} tokens of {account}"
+            for account, _, kind, amount in sorted(beyond)
+            if kind == "s" and amount > 0 and units.get(budget := account.partition("|")[0]) in GRANTED
+        ]
+        if more:
+            first = ", ".join(more[:MOST_TOLD])
+            reason = f"the ledger is older than Redis, which has spent more in {len(more)} accounts: {first}"
+            _log.error(reason)
+            self._redis.rows.lost(f"{crc32(reason.encode()):08x}", "store", "redis", reason)  # once for all processes
+
     async def stop(self) -> None:
         """What can be settled now is settled."""
         if self._url is not None:
@@ -132,6 +165,35 @@ class Stores:
         """What this process may spend of an account while the store is gone."""
         outage = next((budget.outage for budget in self._budgets() if budget.id == account.budget), None)
         return nano_from_usd(outage.fail_open_within_usd) if isinstance(outage, FailOpenWithin) else 0
+
+
+def beyond_bookings(url: Secret, ledger: Ledger, since: Mapping[str, int]) -> set[tuple[str, int, str, int]]:
+    """Account, window start, kind (`s`: spent, `h`: held), and what Redis has beyond the bookings, where that stays so.
+    `since`: from when on windows of a budget, or of an account, count that Redis lacks: others may be gone from it.
+
+    Waits where they differ; not for an event loop. Raises `StoreUnavailable`.
+    """
+    from router.budget.redis.server import windows  # brings the client of Redis
+
+    return lasting(lambda: _differing(asyncio.run(windows(url)), *query.booked(ledger)[:2], since))
+
+
+def _differing(
+    there: Mapping[tuple[str, int, str], int],
+    spent: Sequence[query.Spent],
+    held: Sequence[query.Held],
+    since: Mapping[str, int],
+) -> set[tuple[str, int, str, int]]:
+    sums = Counter({(account, start, "s"): amount for account, start, amount in spent})
+    for _, account, start, amount in held:
+        sums[account, start, "h"] += amount
+    differing = set()
+    for account, start, kind in there.keys() | sums.keys():
+        key, first = (account, start, kind), since.get(account, since.get(account.partition("|")[0], start + 1))
+        beyond = there.get(key, 0) - sums[key]
+        if beyond and (key in there or start >= first) and not account.startswith(RATE_ACCOUNTS):
+            differing.add((*key, beyond))
+    return differing
 
 
 class GatewayProcess:
@@ -399,6 +461,8 @@ class GatewayProcess:
         apart = self._books is not self._ledger or self._settings.redis_url is not None
         if apart and self._recoveries % RECONCILE_EVERY == 0:
             with suppress(StoreUnavailable):
+                if self._recoveries == 0 and self._settings.database_url is not None:
+                    await self._stores.tell_older()
                 stores = (self._budgets, self._journal, self._ledger, self._books, self._declared())
                 self._compared_ms = await reconcile(*stores, self._compared_ms)
         self._recoveries += 1

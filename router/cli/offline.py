@@ -2,7 +2,6 @@
 
 import asyncio
 import pathlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -17,13 +16,12 @@ from router.ledger.engines import versions
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import COMMAND_LINE, callers, limits
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.query import Held, Spent, booked
 from router.ledger.reconcile import Comparison, Reconciliation, StatementError, read
 from router.ledger.rows import Connection
-from router.ledger.verify import VerifyFinding, lasting
+from router.ledger.verify import VerifyFinding
 from router.report.budgets import BudgetStanding, all_standings
 from router.settings import Settings
-from router.types.account import NOTHING, RATE_ACCOUNTS, Account, Reservation, Unit
+from router.types.account import NOTHING, Account, Reservation, Unit
 from router.types.clock import now_ms
 from router.types.price import ANY_MODEL, Prices
 from router.types.request import DAY_MS
@@ -132,7 +130,7 @@ def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
     """Windows in Redis beside the bookings, in both directions, without rates. Raises `StoreUnavailable`.
 
     Where the ledger is a file Redis may have more: what gateways with other files booked."""
-    from router.budget.redis.server import windows  # brings the client of Redis
+    from router.app import beyond_bookings  # brings the whole gateway
 
     assert settings.redis_url is not None  # noqa: S101
     now = now_ms()
@@ -140,31 +138,13 @@ def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
         f"{budget.id}|{budget.keys[0]}" if isinstance(budget, KeyLimit) else budget.id: budget.span(now).since
         for budget in declared(settings, ledger)
     }
-    url = settings.redis_url
-    differing = lasting(lambda: _differing(asyncio.run(windows(url)), *booked(ledger)[:2], since))
+    differing = beyond_bookings(settings.redis_url, ledger, since)
     words = {"s": "spent", "h": "held"}
     return [
         VerifyFinding("redis", f"{account} from {start}", f"it has {beyond:+} {words[kind]} beside its bookings")
         for account, start, kind, beyond in sorted(differing)
         if settings.database_url is not None or beyond < 0
     ]
-
-
-def _differing(
-    there: Mapping[tuple[str, int, str], int], spent: Sequence[Spent], held: Sequence[Held], since: Mapping[str, int]
-) -> set[tuple[str, int, str, int]]:
-    """Account, window, kind, and what Redis has beyond the bookings. `since`: from when on windows of a budget, or of
-    an account, count: others may be gone from Redis."""
-    sums = Counter({(account, start, "s"): amount for account, start, amount in spent})
-    for _, account, start, amount in held:
-        sums[account, start, "h"] += amount
-    differing = set()
-    for account, start, kind in there.keys() | sums.keys():
-        key, first = (account, start, kind), since.get(account, since.get(account.partition("|")[0], start + 1))
-        beyond = there.get(key, 0) - sums[key]
-        if beyond and (key in there or start >= first) and not account.startswith(RATE_ACCOUNTS):
-            differing.add((*key, beyond))
-    return differing
 
 
 def declared(settings: Settings, ledger: Ledger) -> Sequence[Budget]:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any
+from weakref import WeakSet
 
 from msgspec import Struct, field, structs
 
@@ -34,7 +35,7 @@ from router.types.account import (
 from router.types.attempt import Attempt, UpstreamResponse, Verdict
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Candidate, FittedRequest
-from router.types.request import Request
+from router.types.request import Latest, Request
 from router.types.target import Contract, Target
 
 _log = logging.getLogger(__name__)
@@ -125,6 +126,8 @@ LOOK_S = 0.1
 """How often a waiting request looks again by itself: other processes settle without a word."""
 TRIES, SLACK = 3, 1.25
 """How often more is held for a step that does not fit, and how much more than it needs by what is known then."""
+LEFT_KNOWN, PROCESSES = 1_024, 4
+"""Groups of accounts of which it is known what they have left; processes that may count on that at the same time."""
 PATIENCE_MS = 10_000
 """How long a request waits for room that others hold; its own deadline may be sooner."""
 
@@ -136,6 +139,10 @@ class BudgetRoom:
         self.settled = asyncio.Event()
         self.reading = set[asyncio.Task[None]]()
         """Late answers of all requests."""
+        self.streams = WeakSet[object]()
+        """Those that are metered."""
+        self.left = Latest[tuple[str, ...], Amount](LEFT_KNOWN)
+        """What accounts had left together, by their ids, when the store last said."""
 
     async def until_there_is(
         self, reserve: Callable[[], Awaitable[Reservation | Refused]], patience_ms: float
@@ -230,7 +237,22 @@ class BudgetHold(Struct, eq=False):
         if isinstance(granted, Refused):
             return await self._knowing_what_is_lent(granted) if granted.passing else granted
         self.reservation = granted
+        if self._request.stream:
+            self._room.left.put(self._spending, granted.room)
         return None
+
+    @property
+    def _spending(self) -> tuple[str, ...]:
+        return tuple([account.id for account in self.bound.spending])
+
+    def share(self) -> Amount:
+        """Of what its accounts have left beside all holds, what this request may count on while the store is silent."""
+        left, parts = self._room.left.get(self._spending, Amount()), PROCESSES * max(1, len(self._room.streams))
+        return Amount(left.usd // parts, left.thinking // parts)
+
+    def metered(self, stream: object) -> None:
+        """It may wait for the store while it comes."""
+        self._room.streams.add(stream)
 
     async def _wait(
         self, refused: Refused, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float
@@ -330,7 +352,9 @@ class BudgetHold(Struct, eq=False):
                 return False
             with suppress(StoreUnavailable):
                 self.reservation = await self._store.extend(self.reservation, self.bound.spending, wanted, now_ms())
-            return self.reservation.granted != held
+            grown, left = self.reservation.granted.beyond(held), self._room.left.get(self._spending, Amount())
+            self._room.left.put(self._spending, left.beyond(grown) if grown == wanted else Amount())
+            return grown != Amount()
 
     def set_aside(self, attempt: Attempt, verdicts: Sequence[Verdict] = ()) -> Attempt:
         """An answer is paid for, whether it is ever given or not: passed over until it is."""

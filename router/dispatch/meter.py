@@ -222,6 +222,7 @@ class Meter:
         """When the last part came, or the first is late; when the first came, and when that was looked at."""
         self._gap_ms: float = IN_FLIGHT_MS if fit.doubted and self._part else 0
         """The longest time between two looks, as of a busy loop or a slow client; feared where a cap is doubted."""
+        budget.metered(self)
         self._measure()
 
     def due(self, decoder: StreamDecoder, unread: float) -> bool:
@@ -271,9 +272,9 @@ class Meter:
         return grew and wanted.beyond(self._budget.left(self._candidate.target.id)) == Amount()
 
     def lasts_s(self, decoder: StreamDecoder) -> float:
-        """How long what is held, and what its accounts had left beside that, pays for a stream of this pace, at half of
+        """How long what is held, and its share of what is left beside that, pays for a stream of this pace, at half of
         it: the rest is for what comes until its upstream hears that it is stopped."""
-        most = self._budget.left(self._candidate.target.id).plus(self._budget.reservation.room)
+        most = self._budget.left(self._candidate.target.id).plus(self._budget.share())
         thoughts, output = self._counted(decoder)
         tokens = min(self._bought(most.usd) - output, inf if decoder.has_answer else most.thinking - thoughts)
         return max(0.0, tokens) / max(self._pace, 1 / ENDLESS) / 2_000

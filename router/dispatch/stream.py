@@ -165,7 +165,7 @@ async def keep_paid(record: AttemptRecord, decoder: StreamDecoder, meter: Meter)
         late = not (extension.done() or record.recovered)
         if late:
             record.cut()
-        if not await extension and meter.due(decoder, record.unread) or late:
+        if (not await extension and meter.due(decoder, record.unread)) or late:
             # What came while this process was paused was written and is billed: a hold that others charged never grows.
             record.stopped = "" if record.recovered else STOPPED
             break

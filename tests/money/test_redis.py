@@ -11,6 +11,7 @@ from router.testing.upstream import Upstream
 from tests.budget.redis_process import RedisProcess
 from tests.gateway.running import Gateway, Reply, serving, target, until, verify_and_move
 from tests.money.books import IN, NANO, OUT, PRICE, account, budgets, rules
+from tests.postgres import Server
 
 TURNS = 5
 ANSWER = 100 * OUT + 20 * IN
@@ -143,3 +144,18 @@ def test_a_server_that_comes_back_without_its_data_is_told_by_the_ledger(tmp_pat
             until(lambda: gateway.chat("closed").status == 200)
             assert account(gateway, "closed")[0] == 2 * ANSWER
             gateway.check_books()
+
+
+def test_a_ledger_that_is_older_than_redis_is_an_incident_with_its_size(
+    tmp_path: Path, upstream: Upstream, postgres: Server
+) -> None:
+    """As one is that a backup was put back to. Here it is empty."""
+    with RedisProcess() as redis:
+        for number in range(2):
+            environ = {"LOWPASS_REDIS_URL": redis.url.reveal(), "LOWPASS_DATABASE_URL": postgres.empty()}
+            with serving(tmp_path / str(number), policy(upstream.url), environ) as gateway:
+                until(lambda: gateway.chat("closed").status == 200)
+                gateway.check_books()
+                until(lambda: number == 0 or "lost_booking" in gateway.lowpass("report", "incidents")[1])
+                told = gateway.lowpass("report", "incidents", "--json")[1]
+    assert "the ledger is older than Redis, which has spent more in 1 accounts: 0.01002 USD of closed" in told
