@@ -231,14 +231,14 @@ def _text(read: ReadableContent) -> bytes:
 
 def _needs(fields: Chat[Any], kinds: Collection[str]) -> frozenset[Capability]:
     form = fields.response_format
-    asked = {
+    uses = {
         Capability.TOOLS: fields.tools or fields.functions,
         Capability.JSON_SCHEMA: form is not None and form.type in _STRUCTURED,
         Capability.LOGPROBS: fields.logprobs,
         Capability.VISION: "image_url" in kinds,
         Capability.AUDIO: "input_audio" in kinds,
     }
-    return _PLAIN_CHAT.union(need for need in asked if asked[need]) if any(asked.values()) else _PLAIN_CHAT
+    return _PLAIN_CHAT.union(need for need in uses if uses[need]) if any(uses.values()) else _PLAIN_CHAT
 
 
 _CACHE, _LONG = b"cache_control", b'"1h"'

@@ -114,7 +114,7 @@ class Words(Struct, frozen=True):
 def words(turn: AgentTurn) -> Words:
     spoken = bits(_words(turn.output, b""), 12 if turn.acts else 0) if turn.output else 0
     text, waits, failures, failed = turn.input, False, 0, False
-    reports = turn.acts or _RESULT.match(text) is not None
+    reports = turn.acts or _RESULT.match(text[:STATE]) is not None
     if len(text) > (STATE if reports else 3 * SLICE):
         text = _shortened(text)
     if reports:

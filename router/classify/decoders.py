@@ -268,17 +268,15 @@ def wraps(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]
     start, end = _WRAPPED.search(encoded)
     while start >= 0:
         brk = _BREAK.search(text, place.of(start))
-        if brk and not _NEW_LINE.match(text, brk.end()) and not _in_table(text, *brk.span()):
-            groups = _BEFORE_BREAK.search(text, max(0, brk.start() - _AROUND_BREAK), brk.start())
-            whole = groups and len(groups[1]) == len(groups[3]) and text[brk.end()].isalnum()
-            yield *brk.span(), groups[2] if groups and whole else "", False
+        if brk and not _NEW_LINE.match(text, brk.end()):
+            before = text[max(0, brk.start() - _AROUND_BREAK) : brk.start()]
+            around = f"{before}\n{text[brk.end() : brk.end() + _AROUND_BREAK]}".split("\n")
+            # A table's lines hold nothing but numbers, and are more than one value has.
+            if sum(line != "" and not line.strip(_NUMERIC) for line in around) <= _MOST_ROWS:
+                groups = _BEFORE_BREAK.search(before)
+                whole = groups and len(groups[1]) == len(groups[3]) and text[brk.end()].isalnum()
+                yield *brk.span(), groups[2] if groups and whole else "", False
         start, end = _WRAPPED.search(encoded, end - 1)
-
-
-def _in_table(text: str, start: int, end: int) -> bool:
-    """More lines around hold nothing but numbers than one value has."""
-    around = f"{text[max(0, start - _AROUND_BREAK) : start]}\n{text[end : end + _AROUND_BREAK]}"
-    return sum(line != "" and not line.strip(_NUMERIC) for line in around.split("\n")) > _MOST_ROWS
 
 
 # Characters written as others: percent signs and forms, HTML, backslashes, quoted-printable.

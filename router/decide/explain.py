@@ -122,12 +122,12 @@ def explain(decision: Decision) -> Explanation:
         named = target.id, target.model.id, estimate.effort or None, step.redacted
         amounts = Raw(usd_json(estimate.cost)), Raw(usd_json(estimate.hold))
         considered.append(ExplainedTarget(*named, *amounts, *_sizes(estimate)))
-    seen = dict(zip(_SEEN, _seen(known), strict=True)) | {"classes": tuple(sorted(known.classes))}
+    stored = dict(zip(_SEEN, _seen(known), strict=True)) | {"classes": tuple(sorted(known.classes))}
     return Explanation(
         id=decision.id,
         requested=decision.requested,
         policy=decision.policy,
-        classification=StoredClassification(**seen, traits=b"" if known.reading is None else known.reading.packed()),
+        classification=StoredClassification(**stored, traits=b"" if known.reading is None else known.reading.packed()),
         chosen=plan.steps[0].target.id if plan.steps else None,
         considered=tuple(considered),
         weighed=plan.weigh(),

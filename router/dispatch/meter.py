@@ -37,7 +37,7 @@ def finish(first: bytes, call: Call, stopped: str) -> bytes:
     return _frame({**_head(first, call), "choices": choices, "lowpass": _why(stopped)})
 
 
-def closing(first: bytes, call: Call, usage: bytes, stopped: str) -> bytes:
+def closing_events(first: bytes, call: Call, usage: bytes, stopped: str) -> bytes:
     """The last events: why it ends (a key of `MESSAGES`), and what was used, asked for or not."""
     if call.endpoint is Endpoint.RESPONSES:
         response = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import closing as closing_after
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from router.decide.health import Health
 from router.dispatch.attempt import AttemptRecord
 from router.dispatch.hold import CLIENT_GONE, OUTRUN, BudgetHold, LateAnswer
-from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, Meter, closing, finish
+from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, Meter, closing_events, finish
 from router.dispatch.refusals import stream_error
 from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt, ErrorKind, Failure, StreamDecoder, TargetReply, UpstreamResponse
@@ -50,7 +50,7 @@ class OpenStream(Struct, frozen=True):
     def closing(self, usage: bytes) -> bytes:
         """The last events; `usage` is the JSON usage object of the call's endpoint."""
         stopped = self.record.stopped
-        end = closing(self.first, self.record.call, usage, stopped) if stopped else self.decoder.final(usage)
+        end = closing_events(self.first, self.record.call, usage, stopped) if stopped else self.decoder.final(usage)
         return self.restored(end)
 
     def ended(self, error: str) -> Attempt:
@@ -93,7 +93,7 @@ class WholeAnswer(Struct, frozen=True):
 async def read_late(record: AttemptRecord, response: UpstreamResponse, outcome: str = ErrorKind.TIMEOUT) -> Attempt:
     """Reads to its end an answer that was late, or outrun. What it may still cost is held, as far as there is room."""
     await record.budget.extend(record.step.estimate.whole.beyond(record.budget.reservation.granted))
-    with closing_after(response):
+    with closing(response):
         try:
             body = await response.read()
         except UpstreamFailure as failure:

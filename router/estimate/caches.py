@@ -95,9 +95,9 @@ class Caches:
     def expected(self, prefix: CachePrefix, rough: float, at_ms: int) -> CachedPrompt:
         """Of a prompt of about so many tokens."""
         alive, reads = self._alive(prefix, at_ms), dict[str, float]()
-        for target, kept in _kept(rough, *alive).items():
+        for target, tokens in _kept(rough, *alive).items():
             hits = self._hits[target]
-            reads[target] = kept * max((hits.sum + WEIGHT * HIT_MILLE) / (hits.count + WEIGHT) / 1_000, 1e-3)
+            reads[target] = tokens * max((hits.sum + WEIGHT * HIT_MILLE) / (hits.count + WEIGHT) / 1_000, 1e-3)
         turns, requests = [max((sent.times for sent in rows.values()), default=0) for rows in alive]
         later = float(turns)
         for name in (application_of(prefix.template), prefix.template):
@@ -123,8 +123,8 @@ class Caches:
                 reached[:] = [count / 2 for count in reached]
         for target, usage in answers:
             read, sent = usage.cache_read + usage.cache_read_explicit, usage.totals.input
-            if kept := min(_kept(sent, *alive).get(target, 0), sent):
-                self._hits[target].add(min(int(1_000 * read / kept), 1_000))
+            if cached := min(_kept(sent, *alive).get(target, 0), sent):
+                self._hits[target].add(min(int(1_000 * read / cached), 1_000))
             shared = int(sent * prefix.shared)
             self._sent.used(prefix.conversation)[target] = _SentPrefix(sent, at_ms, turns + 1)
             self._sent.used(prefix.template)[target] = _SentPrefix(shared, at_ms, requests + 1)

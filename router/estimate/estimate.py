@@ -121,10 +121,10 @@ to have: visible tokens and thinking."""
 
 
 def sizes(request: Request, asks: Iterable[SizeAsk]) -> list[Size]:
-    rows, embeds, asked = [], request.endpoint is Endpoint.EMBEDDINGS, request.max_output
+    rows, embeds, limit = [], request.endpoint is Endpoint.EMBEDDINGS, request.max_output
     for target, rung, known, margin, cap, (words, thoughts) in asks:
         own, contract, thinks = target.model.max_output, target.model.thinking, rung.p90 > 0
-        most = 0 if embeds else min((asked if cap is None else cap) or own, own)
+        most = 0 if embeds else min((limit if cap is None else cap) or own, own)
         # Only an exact contract keeps thinking below the cap on all output.
         exact = contract.contract is Contract.EXACT and rung.number is not None
         whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
@@ -154,8 +154,8 @@ def sized(
 
 
 def usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work) -> UsualOutput:
-    key = target.model.thinking, target.abandoned, target.provider.id, rung.effort, rung.number, rung.thinks, work
-    return learned.recall(target.id, key, _usual, target, rung, learned, work)
+    key = rung.effort, rung.number, rung.thinks, work
+    return learned.recall(target, key, _usual, target, rung, learned, work)
 
 
 def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work) -> UsualOutput:
@@ -194,9 +194,9 @@ def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work
 def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_cap: int | None) -> Candidate:
     """With the holds that follow from what was learned since it was estimated."""
     known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
-    asked = known.effort or target.effort or request.effort or ""
+    effort = known.effort or target.effort or request.effort or ""
     work = learned.work(known.task, known.template, known.read.stated)
-    rung, expected, _ = outlook(target, learned, asked, work, cap, known.script)
+    rung, expected, _ = outlook(target, learned, effort, work, cap, known.script)
     figures = sized(request, target, rung, expected, learned.margin(target.id), known)
     least, tight, whole = bill_of(step, request).amounts(*figures.holds)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
@@ -210,14 +210,12 @@ def outlook(
     nothing keeps within the cap; its answers; its prompts. `asked`: the effort."""
     levels = thinking_levels(target, asked, cap, learned)
     rung = next(levels, None) or ThinkingLevel(asked, lowest(target, learned))
-    return rung, usual(target, rung, learned, work), learned.input(target.id, script)
+    return rung, usual(target, rung, learned, work), learned.input(target, script)
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:
-    asked = request.limits.thinking_budget
-    if asked is None:
-        return thinking_cap if thinking_cap is None else thinking_cap // request.choices
-    return (asked if thinking_cap is None else min(asked, thinking_cap)) // request.choices
+    caps = [tokens for tokens in (request.limits.thinking_budget, thinking_cap) if tokens is not None]
+    return min(caps) // request.choices if caps else None
 
 
 def _thinking_cap(step: Candidate, request: Request, thinking_cap: int | None) -> int | None:
@@ -297,9 +295,9 @@ def _fitted(
     sizes = (most, figures.whole_thinking), (figures.tight, figures.tight_thinking)
     whole, tight = bill_of(step, request).amounts(*sizes)
     covered, uncut = whole.beyond(granted) == Amount(), tight.beyond(granted) == Amount()
-    asked = FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks)
+    uncapped = FittedRequest(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks)
     if uncut and (covered or not figures.blind):
-        return asked if covered else structs.replace(asked, metered=True)
+        return uncapped if covered else structs.replace(uncapped, metered=True)
     cap, number = output if output < most else None, min(rung.number or most, thinking)
     lowered: tuple[str, ...] = () if uncut or cap is None else ("output",)
     if not uncut:
@@ -311,5 +309,5 @@ def _fitted(
             return None
         lowered = ("effort", *lowered)
     elif not (control.contract is Contract.EXACT and rung.thinks and figures.blind):
-        return structs.replace(asked, max_output=cap, lowered=lowered, metered=figures.metered)
-    return structs.replace(asked, max_output=cap, thinking_budget=number, lowered=lowered, metered=figures.metered)
+        return structs.replace(uncapped, max_output=cap, lowered=lowered, metered=figures.metered)
+    return structs.replace(uncapped, max_output=cap, thinking_budget=number, lowered=lowered, metered=figures.metered)

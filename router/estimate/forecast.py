@@ -94,10 +94,10 @@ class ForecastInput(Struct, frozen=True):
     """Thinking tokens that a choice may have: all three follow."""
 
     def __post_init__(self) -> None:
-        seen = self.seen
-        if seen.reading is not None:
-            structs.force_setattr(self, "read", seen.reading.tokens)
-        structs.force_setattr(self, "task", None if seen.unread else seen.task)
+        classification = self.seen
+        if classification.reading is not None:
+            structs.force_setattr(self, "read", classification.reading.tokens)
+        structs.force_setattr(self, "task", None if classification.unread else classification.task)
         if self.request.limits is not NO_LIMITS:
             structs.force_setattr(self, "cap", per_choice(self.request, None))
 
@@ -295,8 +295,7 @@ class Forecaster:
         for target, fitted, (*_, output, thinking) in zip(targets, made, expected, strict=True):
             effort = fitted.effort or target.effort or request.effort or ""
             key = effort, work, fitted.thinking_budget or asked.cap, script
-            terms = target.model.thinking, target.abandoned, target.provider.id
-            rung, known, size = learned.recall(target.id, (terms, *key), outlook, target, learned, *key)
+            rung, known, size = learned.recall(target, key, outlook, target, learned, *key)
             margin = learned.margin(target.id) if widened else 1.0
             asks.append((target, rung, known, margin, fitted.max_output, (output - thinking, thinking)))
             inputs.append((target, size, margin))
@@ -359,7 +358,7 @@ class Forecaster:
             answer = known.answer(as_read, thoughts, most)
         each, thinking, out = answer
         if asked.counts or request.script.endswith(MEDIA):
-            learned = [(row, self.learned.input(row.id, request.script), 1.0) for row in targets]
+            learned = [(row, self.learned.input(row, request.script), 1.0) for row in targets]
             sizes = prompts(request, learned, asked.counts)
             whole_prompt = np.array([size.tokens for size in sizes], dtype=np.float64)
         else:
@@ -423,8 +422,8 @@ class Forecaster:
         self, target: Target, level: tuple[str, int | None], work: _WorkKey, at_ms: int
     ) -> tuple[tuple[float, ...], LengthLaw, LengthLaw]:
         learned, kind, model = self.learned, work.kind, target.model
-        asked, cap = level[0] or target.effort or work.effort, work.cap if level[1] is None else level[1]
-        rung, known, (sent, *_) = outlook(target, learned, asked, kind, cap, work.script)
+        effort, cap = level[0] or target.effort or work.effort, work.cap if level[1] is None else level[1]
+        rung, known, (sent, *_) = outlook(target, learned, effort, kind, cap, work.script)
         pace = learned.pace(target.id)
         tokens = (*sent, template(target), known.most_thought, model.max_output, model.context, least(model.name))
         rates = self._rates_of(target, work, int(sent.tokens(work.size)), at_ms)
@@ -465,12 +464,12 @@ def _input(
     """Of prompts of `sent` tokens: what is read from caches, what all of it costs, and what of that is for later ones.
     What is long enough to be kept, and is not in the cache yet, is written to it."""
     begins = np.array((sent, sent * cached.shared))
-    kept = (begins >= known.least) & (known.rate_read < known.rate_in)
+    cacheable = (begins >= known.least) & (known.rate_read < known.rate_in)
     reads = np.array([cached.reads.get(target.id, 0.0) for target in targets])
-    read = np.where(kept[0], np.minimum(reads, sent), 0.0)
+    read = np.where(cacheable[0], np.minimum(reads, sent), 0.0)
     rate_new = np.where(sent >= known.least, known.rate_write, known.rate_in)
     fixed = read * known.rate_read + (sent - read) * rate_new + known.fee
-    written = np.where(kept, np.maximum(begins - read, 0.0) * (rate_new - known.rate_read), 0.0)
+    written = np.where(cacheable, np.maximum(begins - read, 0.0) * (rate_new - known.rate_read), 0.0)
     return read, fixed, (cached.later, written) if any(cached.later) else None
 
 

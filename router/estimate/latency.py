@@ -85,8 +85,8 @@ class Pace(Struct):
     def sd(self) -> float:
         """Of the logarithm of the time that a token takes."""
         mean = self.each / self.weight if self.weight else 0.0
-        seen = max(0.0, self.squares - self.weight * mean * mean)
-        return sqrt((seen + self.prior * PRIOR_SD**2) / (self.weight + self.prior))
+        scatter = max(0.0, self.squares - self.weight * mean * mean)
+        return sqrt((scatter + self.prior * PRIOR_SD**2) / (self.weight + self.prior))
 
     @property
     def throughput(self) -> float:

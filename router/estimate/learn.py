@@ -27,7 +27,7 @@ from router.estimate.lengths import (
 from router.estimate.posterior import Fading, QuantileWindow, Recent, prior_share, shrink_to_prior
 from router.types.attempt import AttemptSample, TextBytes
 from router.types.request import application_of
-from router.types.target import Task
+from router.types.target import Target, Task
 
 # How many bytes tokens of streams have.
 
@@ -225,11 +225,12 @@ class TargetStats:
             return
         waiting, self._waiting = self._waiting, []
         lengths = defaultdict[tuple[Asked, str], list[AttemptSample]](list)
-        for seen, again in waiting:
+        for sample, again in waiting:
+            output, read = sample.output, sample.read.visible
             if not again:
-                self._watch(seen)
-            if seen.output is not None and seen.read[0] and not (seen.cut and seen.output < LONG_CUT * seen.read[0]):
-                lengths[(seen.target, seen.effort), seen.template].append(seen)
+                self._watch(sample)
+            if output is not None and read and not (sample.cut and output < LONG_CUT * read):
+                lengths[(sample.target, sample.effort), sample.template].append(sample)
         for (asked, template), answers in lengths.items():
             self._pool.add(asked, template, answers)
 
@@ -303,19 +304,20 @@ class TargetStats:
             return Work(task or UNREAD, stated=stated)
         return Work(task or UNREAD, template, min(known.count, NEWS) + known.count // EACH, stated)
 
-    def recall(self, target: str, key: Hashable, conclude: Callable[..., T], *about: Any) -> T:
+    def recall(self, target: Target, key: Hashable, conclude: Callable[..., T], *about: Any) -> T:
         """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""
-        known = self._recalled.get(target)
+        known = self._recalled.get(target.id)
         if known is None or len(known) > MOST_RECALLED:
-            known = self._recalled[target] = {}
-        conclusion: T | None = known.get(key)
+            known = self._recalled[target.id] = {}
+        own = target.model.thinking, target.abandoned, target.provider.id, key
+        conclusion: T | None = known.get(own)
         if conclusion is None:
-            conclusion = known[key] = conclude(*about)
+            conclusion = known[own] = conclude(*about)
         return conclusion
 
-    def input(self, target: str, script: str) -> InputSize:
+    def input(self, target: Target, script: str) -> InputSize:
         """Of the prompts of that script."""
-        return self.recall(target, script, self._input, (target, script))
+        return self.recall(target, script, self._input, (target.id, script))
 
     def most_tokens(self, target: str, text: TextBytes, cold: tuple[int, int] = METERED) -> float:
         """That a text may have. `cold`: see `TokenSizes.tokens`."""

@@ -231,12 +231,12 @@ class LengthPool:
     def add(self, asked: Asked, template: str, answers: Sequence[AttemptSample]) -> None:
         """Of one target, effort and template, oldest first."""
         self._totals.clear()
-        at_ms = max(seen.ended_ms for seen in answers)
+        at_ms = max(sample.ended_ms for sample in answers)
         sums = np.zeros((len(ROWS), _COLUMNS))
-        for seen in answers:
-            output, (read, need, stated), thinking = seen.output or 0, seen.read, seen.thinking
-            share = 0.5 ** ((at_ms - seen.ended_ms) / LENGTHS_HALF_LIFE_MS) if seen.ended_ms else 1.0
-            rows = [ROWS[UNREAD]] if seen.task is None else [ROWS[ALL], ROWS[seen.task]]
+        for sample in answers:
+            output, (read, need, stated), thinking = sample.output or 0, sample.read, sample.thinking
+            share = 0.5 ** ((at_ms - sample.ended_ms) / LENGTHS_HALF_LIFE_MS) if sample.ended_ms else 1.0
+            rows = [ROWS[UNREAD]] if sample.task is None else [ROWS[ALL], ROWS[sample.task]]
             visible, usual = max(output - (thinking or 0), 0), read + CREDIBLE_LEAST
             of_visible = [ROWS[STATED]] if stated else rows
             lengths = VISIBLE.sums(read, visible)

@@ -140,8 +140,8 @@ def condition(mean: Vector, covariance: Vector, known: Vector) -> CardAbility:
 def logit(score: float | None) -> float:
     if score is None:
         return np.nan
-    kept = min(max(score, _LEAST_SCORE), 1 - _LEAST_SCORE)
-    return log(kept / (1 - kept))
+    clipped = min(max(score, _LEAST_SCORE), 1 - _LEAST_SCORE)
+    return log(clipped / (1 - clipped))
 
 
 def ability(cards: Cards, known: Card) -> CardAbility:
@@ -245,9 +245,9 @@ class PassRateModel:
         self.restore(state)
 
     def state(self) -> bytes:
-        said = [pack(group, known, (str(target),)) for (group, target), known in self.by_tenant.groups.items()]
+        groups = [pack(group, known, (str(target),)) for (group, target), known in self.by_tenant.groups.items()]
         of_all, templates = pack("", self.posterior.seen, self.posterior.targets), self.templates.state()
-        return msgspec.msgpack.encode(_State(VERSION, load().version, of_all, templates, said, self._alike))
+        return msgspec.msgpack.encode(_State(VERSION, load().version, of_all, templates, groups, self._alike))
 
     def restore(self, state: bytes) -> bool:
         """In the place of what was observed. False, and nothing is known: it is of another version, or damaged."""
@@ -280,8 +280,11 @@ class PassRateModel:
         tasks, others = cards.helped[:ABILITIES], cards.helped[-1]
         overall, variance = means @ _MEAN + depths * others, covariances @ _MEAN @ _MEAN
         apart = means + np.multiply.outer(depths, tasks) - overall[:, None]
-        for at in stated:
-            overall[at], apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
+        if stated:  # the ability that passes this share of everyday requests
+            abilities = np.linspace(-15.0, 15.0, 3_001)
+            shares = (1 / (1 + np.exp(USUAL_DIFFICULTIES - abilities[:, None]))).mean(1)
+            overall[stated] = np.interp([targets[at].pass_rate or 0.5 for at in stated], shares, abilities)
+            apart[stated] = 0.0
         self._deeper = np.zeros(TRAITS)  # what each step of depth adds, by trait
         self._deeper[0], self._deeper[_SHARES] = others, tasks - others
         # The mean of a logistic over a normal ability is about one of a flatter slope.
@@ -407,12 +410,6 @@ def _prior(failing: Vector, traits: Vector) -> Vector:
     return np.asarray(1 / (np.exp(failing.dot(traits)) + 1.0)).reshape(len(NODES), -1)
 
 
-def _ability_for(rate: float) -> float:
-    """What passes this share of everyday requests."""
-    abilities = np.linspace(-15.0, 15.0, 3_001)
-    return float(np.interp(rate, (1 / (1 + np.exp(USUAL_DIFFICULTIES - abilities[:, None]))).mean(1), abilities))
-
-
 # Whether a target is still what it was: a change in how often it passes, or in the name of what answers.
 #
 # By residuals in units of their own running mean and deviation, so that an estimate that is off is no alarm, nor is one
@@ -494,8 +491,8 @@ class Drift:
         if since is None:
             return None
         del self._scores[target]
-        seen, total = since
-        before, after = total / max(1, seen), (scores.total - total) / (scores.seen - seen)
+        count, total = since
+        before, after = total / max(1, count), (scores.total - total) / (scores.seen - count)
         if abs(after - before) < LEAST_CHANGE:  # what was expected was off, not what it does
             return None
         for key in [key for key in self._templates if key[0] == target]:

@@ -262,8 +262,8 @@ COUNTING = ThreadPoolExecutor(1, "tokens")
 def encoding(target: Target) -> str:
     """The encoding of its model; empty where it is not known, or nothing here can count by it."""
     names, model = target.provider.encodings, target.model.name
-    found = next((name for pattern, name in names.items() if fnmatchcase(model, pattern)), "")
-    return found if found and find_spec("bpe_openai") else ""
+    known = next((name for pattern, name in names.items() if fnmatchcase(model, pattern)), "")
+    return known if known and find_spec("bpe_openai") else ""
 
 
 def count_prompt(name: str, request: Request, media: int = 0, usual_media: int = 0) -> PromptCount | None:

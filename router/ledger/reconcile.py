@@ -170,20 +170,16 @@ def _in_order(model: str) -> list[str]:
     return _WORD.findall(_DATED.sub("", model.strip().lower().rpartition("/")[2]))
 
 
-def _is_of(item: str, model: Counter[str]) -> bool:
-    stated, variants = _in_order(item), {*table("ledger/data/statements.yaml")["variants"]} - model.keys()
-    other = any(before in model and word in variants for before, word in pairwise(stated))
-    return not other and model <= Counter(stated)
-
-
 def model_of(line: StatementLine, models: Mapping[str, str]) -> str | None:
     """Which of the ledger's models a line is about. `models`: names that the ledger has → model."""
     if line.contains:
-        inside = [name for name in models if _is_of(line.item, words(name))]
-        longest = max(inside, key=lambda name: words(name).total(), default=None)
-        return None if longest is None else models[longest]
-    same = (model for name, model in models.items() if line.model and words(name) == words(line.model))
-    return next(same, None)
+        stated, variants = _in_order(line.item), {*table("ledger/data/statements.yaml")["variants"]}
+        inside = {name: own for name in models if (own := words(name)) <= Counter(stated)}
+        for before, word in pairwise(stated):
+            if word in variants:  # the mini of a model is another
+                inside = {name: own for name, own in inside.items() if before not in own or word in own}
+        return models[max(inside, key=lambda name: inside[name].total())] if inside else None
+    return next((model for name, model in models.items() if line.model and words(name) == words(line.model)), None)
 
 
 # A provider's statement against the ledger, by day and model: differences, what they come from, and their bookings.

@@ -46,8 +46,8 @@ PAST = (1, 2, 4, 8)
 """Choices of streams that run on past their caps."""
 THOUGHTFUL = 20 * IN + 320 * OUT
 SPOKEN = {"rich": "warmed", "poor": "talker", "whole": "talker", "thought": "thinker"}
-SPOKEN |= {"mind": "thinker", "slowly": "thinker", "unbound": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
-SPOKEN |= {"past": "runs-past", "ran-past": "runs-past", "billed": "to-its-end"}
+SPOKEN |= {"mind": "thinker", "slowly": "thinker", "unbound": "thinker", "exactly": "exact", "short": "brief"}
+SPOKEN |= {"calm": "calm-thinker", "past": "runs-past", "ran-past": "runs-past", "billed": "to-its-end"}
 
 
 def policy(url: str) -> dict[str, Any]:
