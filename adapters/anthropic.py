@@ -93,8 +93,7 @@ class AnthropicAdapter(TranslatingAdapter):
             raise UpstreamFailure(malformed("The provider's answer is not a message.")) from None
         says, counts = _said(message), counters(TOKENS, message.usage)
         used = usage(counts) if counts else None
-        finish = _FINISH.get(message.stop_reason or "", "stop")
-        choice = Delta(0, says, finish, stop_sequence=message.stop_sequence)
+        choice = Delta(0, says, _FINISH.get(message.stop_reason or "", "stop"), stop_sequence=message.stop_sequence)
         reply = chat_reply(call, message.id, [choice], used, message.model, _AnthropicStream.answering)
         return structs.replace(reply, region_served=used.region_served if used else "")
 
@@ -443,8 +442,7 @@ class _AnthropicStream(TranslatedStream):
 
 
 def _spoken(text: str, thinking: str) -> Delta:
-    says = {"content": text, "reasoning_content": thinking}
-    return Delta(0, {name: value for name, value in says.items() if value})
+    return Delta(0, {name: value for name, value in {"content": text, "reasoning_content": thinking}.items() if value})
 
 
 # Anthropic's counts → disjoint buckets. Its input counters are disjoint; thinking is inside `output_tokens`.

@@ -339,8 +339,7 @@ def _litellm_answered(function: str, arguments: dict[str, Any]) -> Pieces:
         return
     try:
         pieces = events(result)
-        first = next(pieces)
-        yield from (_STREAM_HEAD, first)
+        yield from (_STREAM_HEAD, next(pieces))
         yield from pieces
     finally:
         close(result)

@@ -205,8 +205,7 @@ def _stream(call: Call, body: dict[str, Raw]) -> None:
     if not call.stream:
         return
     body["stream"] = _TRUE
-    asks = call.target.provider.quirks.stream_usage and call.endpoint is not Endpoint.RESPONSES
-    if asks:
+    if call.target.provider.quirks.stream_usage and call.endpoint is not Endpoint.RESPONSES:
         body["stream_options"] = to_raw({**members(options), "include_usage": True})
     elif options is not None:
         body["stream_options"] = options
@@ -307,8 +306,7 @@ class _ResponsesBody(Struct):
         reason = self.incomplete_details.reason if self.incomplete_details else None
         if self.status == "incomplete":
             return "length" if reason == "max_output_tokens" else reason or "length"
-        calls = any(item.type.endswith("_call") for item in self.output or ())
-        return "tool_calls" if calls else "stop"
+        return "tool_calls" if any(item.type.endswith("_call") for item in self.output or ()) else "stop"
 
     @property
     def answers(self) -> bool:

@@ -59,8 +59,7 @@ def _kinds(config: Config) -> list[str]:
     pattern = config.get("sliding_window_pattern")
     if pattern and config.get("sliding_window"):
         return ["full" if index % pattern == pattern - 1 else "sliding" for index in range(count)]
-    slides = config.get("sliding_window") and config.get("use_sliding_window", True)
-    return ["sliding" if slides else "full"] * count
+    return ["sliding" if config.get("sliding_window") and config.get("use_sliding_window", True) else "full"] * count
 
 
 def _head_dim(config: Config) -> int:
@@ -116,8 +115,7 @@ def _delta_widths(config: Config) -> tuple[int, int]:
 
 def _mamba_widths(config: Config) -> tuple[int, int, int]:
     """Inner width, groups, state."""
-    inner = config["mamba_expand"] * config["hidden_size"]
-    return inner, config["mamba_n_groups"], config["mamba_d_state"]
+    return config["mamba_expand"] * config["hidden_size"], config["mamba_n_groups"], config["mamba_d_state"]
 
 
 def _state_bytes(config: Config, kind: str) -> int:

@@ -185,8 +185,7 @@ class WorkWindow:
             return float(read > 0)
         if not (work.prefill_ms and work.decode_ms):
             return read / (read + written * WRITTEN_WEIGHT)
-        together = max(1.0, work.request_ms / work.busy_ms)
-        return work.prefill_ms / (work.prefill_ms + work.decode_ms / together)
+        return work.prefill_ms / (work.prefill_ms + work.decode_ms / max(1.0, work.request_ms / work.busy_ms))
 
 
 # One engine, metered: its replicas' loads in, parts of hours and prices out.

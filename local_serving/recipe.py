@@ -49,8 +49,7 @@ def recipe(spec: Launched, replica: int, port: int, home: EngineHome) -> tuple[t
     passed = {name: os.environ[name] for name in _ENVIRONMENT["passed_on"] if name in os.environ}
     if isinstance(spec, Llamacpp):
         program = (sys.executable, "-P", "-m", "local_serving.llamacpp")
-        line = (*program, spec.model_dump_json(), str(port))
-        return line, {**passed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return (*program, spec.model_dump_json(), str(port)), {**passed, "PYTHONPATH": os.pathsep.join(sys.path)}
     python = _interpreter(spec, home.python)
     _check(spec)
     env = {**passed, **environment(spec, home.folder)}

@@ -83,8 +83,7 @@ def read(folder: Path, name: str) -> EngineRecord | None:
 
 
 def records(folder: Path) -> tuple[EngineRecord, ...]:
-    rows = (read(folder, path.stem) for path in sorted(folder.glob("*.json")))
-    return tuple(row for row in rows if row is not None)
+    return tuple(row for row in (read(folder, path.stem) for path in sorted(folder.glob("*.json"))) if row is not None)
 
 
 def write(folder: Path, record: EngineRecord) -> None:

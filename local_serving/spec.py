@@ -411,8 +411,7 @@ def _parsers(file: YamlFile, spec: Vllm) -> None:
     """Plug-ins bring parsers of their own."""
     plugged = " ".join(spec.arguments)
     if spec.reasoning and "--reasoning-parser-plugin" not in plugged:
-        words = VLLM["reasoning_parsers"]
-        _in_vllm(file, ("reasoning", "parser"), "reasoning parser", spec.reasoning.parser, words)
+        _in_vllm(file, ("reasoning", "parser"), "reasoning parser", spec.reasoning.parser, VLLM["reasoning_parsers"])
     if spec.tools and "--tool-parser-plugin" not in plugged:
         _in_vllm(file, ("tools",), "tool parser", spec.tools, VLLM["tool_parsers"])
     if spec.runner == "pooling" and (spec.tools or spec.reasoning):

@@ -228,10 +228,7 @@ class GatewayProcess:
         dispatcher = Dispatcher(_ADAPTERS, self._egress, self._health, self._replicas)
         opinions = SecondOpinions(dispatcher, partial(self._telemetry.count, "second_opinions"))
         self._webhooks = Webhooks(self._egress)
-
-        async def to_alert(account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:
-            return await asyncio.to_thread(claim, self._ledger, account, window_start_ms, shares)
-
+        to_alert = partial(asyncio.to_thread, partial(claim, self._ledger))
         self._alerts = Alerts(self._budgets, to_alert, self._webhooks.post, self._egress.withheld)
         self._alerts.adopt(config.budgets)
         verifiers = Verifiers(self._egress, partial(self._telemetry.count, "verdicts"))

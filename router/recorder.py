@@ -55,8 +55,7 @@ class ServedContext(Struct, frozen=True):
 
     @property
     def about(self) -> LearningFacts:
-        expected = {row.target: row.p for row in self.decision.plan.weigh()}
-        return LearningFacts.of(self.decision.classification, expected)
+        return LearningFacts.of(self.decision.classification, {row.target: row.p for row in self.decision.plan.weigh()})
 
 
 def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> tuple[TargetStats, set[str]]:
@@ -235,8 +234,7 @@ class OutcomeRecorder:
 
     def _write(self, context: ServedContext, verdicts: Sequence[Verdict], number: int, target: str) -> None:
         if verdicts:
-            rows = score_rows(context.route.verifiers, verdicts, context.decision.id, number, target)
-            self._say(context.about, rows)
+            self._say(context.about, score_rows(context.route.verifiers, verdicts, context.decision.id, number, target))
 
     def _say(self, about: LearningFacts, rows: Iterable[SourceScore]) -> None:
         for row in rows:
@@ -252,8 +250,7 @@ class OutcomeRecorder:
             self._say(about, (row,))
 
         priority = overlap(context.decision.plan.weigh())
-        make = partial(case, judge, answer, context.caller, number, priority, tell)
-        self._judging.consider(judge, priority, make)
+        self._judging.consider(judge, priority, partial(case, judge, answer, context.caller, number, priority, tell))
 
     def _tell(self, alarm: Alarm, place: str) -> None:
         """One row, whichever gateway finds it first. `place`: the same for all that found the same."""

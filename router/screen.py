@@ -191,8 +191,7 @@ class Screen:
 
     def _remembered(self, classes: frozenset[str]) -> Iterable[Cause]:
         """Of a session. A class that the policy has no more is every class."""
-        known = classes if classes <= self.ranks.keys() else self.ranks
-        return (Cause(name, "session") for name in sorted(known))
+        return (Cause(name, "session") for name in sorted(classes if classes <= self.ranks.keys() else self.ranks))
 
     def _taint(self, known: Classification) -> SessionClasses:
         """What this request adds to its session."""

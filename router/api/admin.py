@@ -353,8 +353,7 @@ class Admin(Struct, eq=False):
             raise invalid("id", f"'{identifier}' is a budget of the policy: only what was split off can be closed.")
         if child is None or not child.usable_by(request.state.caller):
             raise ClientError(404, "not_found", f"This key has split off no budget '{identifier}'.", param="id")
-        closed = await self._store.close(identifier, self._clock())
-        return await self.shown(of_child(closed or child))
+        return await self.shown(of_child(await self._store.close(identifier, self._clock()) or child))
 
     def _binding(self, caller: Caller, limits: Limits) -> dict[str, BudgetAccount]:
         """By account id: the pots that a request of this key may be charged to, whichever model it names."""

@@ -315,8 +315,7 @@ class ClientConnection(HttpToolsProtocol):
             self._go_on(data[pause.args[0] :])
 
     def _framing(self) -> bytes:
-        lines = (b"%b: %b\r\n" % line for line in self.scope["headers"] if line[0] in _FRAMING)
-        return b"".join(lines)
+        return b"".join(b"%b: %b\r\n" % line for line in self.scope["headers"] if line[0] in _FRAMING)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -416,8 +416,7 @@ class MessagesStream(ChatReader):
         for block in self._blocks:
             block.over = True
         self._write()
-        ending = _ending(self.last, self._request, bool(self.calls))
-        self.emit("message_delta", delta=ending, usage=Raw(usage))
+        self.emit("message_delta", delta=_ending(self.last, self._request, bool(self.calls)), usage=Raw(usage))
         self.emit("message_stop")
         return self.taken()
 

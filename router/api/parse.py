@@ -56,8 +56,7 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
     """Raises `ClientError` 400."""
     try:
         data.decode()
-        make = partial(_request, request_id, endpoint, data, headers)
-        return _READERS[endpoint](make, _BODY.decode(data), data)
+        return _READERS[endpoint](partial(_request, request_id, endpoint, data, headers), _BODY.decode(data), data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refused(error, data) from None
 
@@ -270,7 +269,6 @@ def asking(serve: Callable[[Request, Caller], Awaitable[Served]]) -> Ask:
         # A key that is bound to routes may name no target, so no judge; one that is bound to targets only those.
         allowance = caller.allowance and structs.replace(caller.allowance, rpm=None, tpm=None, parallel=None)
         asks = structs.replace(caller, routes=frozenset(), allowance=allowance)
-        served = await serve(structs.replace(request, limits=limits), asks)
-        return msgspec.json.encode(served.body)
+        return msgspec.json.encode((await serve(structs.replace(request, limits=limits), asks)).body)
 
     return ask

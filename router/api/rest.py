@@ -162,8 +162,7 @@ def decisions_routes(router: APIRouter, pipeline: Pipeline, ledger: Ledger) -> N
     @router.post("/v1/route")
     async def route(request: Request) -> Response:
         headers = request.scope["headers"]
-        body = await read_body(dict(headers), request.receive)
-        parsed = parse(Endpoint.CHAT, new_id(), body, headers)
+        parsed = parse(Endpoint.CHAT, new_id(), await read_body(dict(headers), request.receive), headers)
         return answer(Raw(with_reason(explain_encode(explain(await pipeline.route(parsed, request.state.caller))))))
 
     @router.get("/v1/decisions/{identifier}")
@@ -173,8 +172,7 @@ def decisions_routes(router: APIRouter, pipeline: Pipeline, ledger: Ledger) -> N
         (document, key_id), caller = decision(ledger, identifier), request.state.caller
         if document is None or (REPORTS not in caller.scopes and key_id not in (None, caller.id)):
             problem = f"There is no decision '{identifier}', or it has expired"
-            message = f"{problem}; answers carry theirs in x-lowpass-decision."
-            raise ClientError(404, "not_found", message, param="id")
+            raise ClientError(404, "not_found", f"{problem}; answers carry theirs in x-lowpass-decision.", param="id")
         return answer(Raw(with_reason(document)))
 
 

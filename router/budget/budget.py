@@ -10,15 +10,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from msgspec import Struct, structs
-from pydantic import (
-    AfterValidator,
-    Discriminator,
-    Field,
-    PrivateAttr,
-    StringConstraints,
-    Tag,
-    field_validator,
-)
+from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, StringConstraints, Tag, field_validator
 
 from router.errors import ClientError, mistake
 from router.types.account import UNBOUND, Account, BudgetBound, Child, Unit
@@ -388,8 +380,7 @@ class BudgetAccounts:
             return None
         budget = self._of_keys.get((caller.name, allowance))
         if budget is None:
-            usd = usd_from_nano(allowance.nano)
-            budget = KeyLimit(limit_usd=usd, window=allowance.window, keys=(caller.name,))
+            budget = KeyLimit(limit_usd=usd_from_nano(allowance.nano), window=allowance.window, keys=(caller.name,))
             self._of_keys[caller.name, allowance] = budget
         return budget
 

@@ -202,8 +202,7 @@ class OutageBudgets:
         parts = self._local.get(reservation.request_id, [])
         growing = {account.id for account in (*accounts, *self._soft[reservation.request_id])}
         bound = [(hold.unit, lease.left) for lease, hold in parts if hold.account in growing]
-        extra = growth(more, bound)
-        grown = reservation.grown(extra, growing)
+        grown = reservation.grown(growth(more, bound), growing)
         pairs = list(zip(parts, grown.holds, strict=False))
         for (lease, before), hold in pairs:
             lease.open += hold.amount - before.amount

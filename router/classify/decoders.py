@@ -215,9 +215,8 @@ def _bytes(run: str) -> bytes | None:
             return base64.b32decode(bare + "=" * (-len(bare) % 8))
     except ValueError:
         return None
-    if run.islower() or run.isupper():
-        return None  # a path, a word, a name: base64 of a text has both
-    return unbase64(run)
+    # A path, a word or a name: base64 of a text has both.
+    return None if run.islower() or run.isupper() else unbase64(run)
 
 
 def _believed(data: bytes | None) -> bool:

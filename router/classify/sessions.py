@@ -71,8 +71,7 @@ class RedisSessions:
         self._paying: asyncio.Task[None] | None = None
 
     async def taint(self, session: str) -> SessionClasses:
-        reply = await self.server.run("seen", [self._prefix + session])
-        fields = {*map(str, reply), *self._owed.get(session, ())}
+        fields = {*map(str, await self.server.run("seen", [self._prefix + session])), *self._owed.get(session, ())}
         return joined((field[1:], int(field[0])) for field in fields) if fields else CLEAN
 
     async def add(self, session: str, taint: SessionClasses) -> None:

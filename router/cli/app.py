@@ -174,8 +174,7 @@ def show_rows(columns: str, rows: Iterable[Iterable[str | None]]) -> None:
     from router.report.render import table
     from router.report.report import Report, parsed
 
-    known = parsed(columns)
-    show(table(Report(name="", title="", columns=known, rows=tuple(map(tuple, rows)))))
+    show(table(Report(name="", title="", columns=parsed(columns), rows=tuple(map(tuple, rows)))))
 
 
 def show(renderable: object) -> None:

@@ -126,10 +126,7 @@ class Replicas:
         None: one that nothing else will resemble. Every pick is followed by one `done`.
         """
         engine = target.engine
-        if engine is None or len(engine.urls) < 2:
-            replica = self._at(target.base_url)
-        else:
-            replica = self._among(engine, request, tried)
+        replica = self._among(engine, request, tried) if engine and len(engine.urls) > 1 else self._at(target.base_url)
         replica.sent += 1
         replica.peak = max(replica.peak, replica.sent)
         return replica.url

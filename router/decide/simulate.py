@@ -209,5 +209,4 @@ def _with_rest(situation: DecisionInput, now: Vector, cost: Vector, time: Vector
         paid = funds / max(rest.calls * forecast.cost[at], _TINY)
         timely = left / max(rest.calls * total_ms[at], _TINY)
         later = np.maximum(later, forecast.p[at] * np.minimum(1.0, np.minimum(paid, timely)))
-    whole: Vector = (now + rest.calls * later) / (1 + rest.calls)
-    return whole
+    return (now + rest.calls * later) / (1 + rest.calls)

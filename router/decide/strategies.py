@@ -97,8 +97,7 @@ class CostOfPass(_Listed):
     sticky: Annotated[float, Field(ge=0, le=1)] = 0.05
 
     def rank(self, situation: DecisionInput) -> Ranking:
-        out = excluded(situation, self.caution)
-        worths = expected_loss(situation, out, self.caution)
+        worths = expected_loss(situation, excluded(situation, self.caution), self.caution)
         chosen = self._kept(situation, worths) if situation.last else worths.best
         why = partial(reasons, chosen=chosen, word="chosen" if chosen == worths.best else "kept")
         return Ranking(by_value(worths, chosen), worths.out, partial(weighed, situation, worths, why))

@@ -345,8 +345,7 @@ def _finite(numbers: Vector) -> bool:
 
 def _below(z: Vector) -> Vector:
     """P(x < 0) of a normal x whose mean is z standard deviations: the logistic approximation."""
-    share: Vector = 1.0 / (1.0 + np.exp(1.702 * z))
-    return share
+    return 1.0 / (1.0 + np.exp(1.702 * z))
 
 
 # Two targets one after the other, against the best single one: the pair wins only if it pays.

@@ -94,8 +94,7 @@ def sample_value(
     rescued = np.where(np.eye(p.shape[-1], dtype=bool), apart_right, rescued)
     apart = (1 - agreed.right - agreed.wrong)[..., :, None]
     total = (agreed.draws * cost)[..., :, None] + apart * cost[..., None, :]
-    right = agreed.right[..., :, None] + rescued
-    return CascadeValue(total, right)
+    return CascadeValue(total, agreed.right[..., :, None] + rescued)
 
 
 def _share(part: Vector, whole: Vector) -> Vector:

@@ -358,8 +358,6 @@ async def _refusal(response: UpstreamResponse) -> bytes:
 
 
 def _too_long(pause_s: float, job: DispatchJob, options: AttemptOptions) -> bool:
-    if job.deadline is not None and clock_ms() + pause_s * 1000 > job.deadline:
-        return True
-    if options.racing:
+    if options.racing or (job.deadline is not None and clock_ms() + pause_s * 1000 > job.deadline):
         return True
     return pause_s > (PAUSE_WITH_FALLBACK_S if options.fallback else LONGEST_PAUSE_S)

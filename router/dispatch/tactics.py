@@ -63,8 +63,7 @@ def answers(body: Mapping[str, Raw]) -> tuple[AnswerChoice, ...]:
     try:
         if "output" in body:
             return (_response(body),)
-        choices = msgspec.json.decode(body.get("choices", b"[]"))
-        return tuple(_choice(choice) for choice in choices) or (NOTHING,)
+        return tuple(_choice(choice) for choice in msgspec.json.decode(body.get("choices", b"[]"))) or (NOTHING,)
     except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, TypeError):
         return (NOTHING,)
 
@@ -225,9 +224,7 @@ def _number(written: str) -> str | None:
     """1,000 = 1 000 = 1e3 = 2000/2; None where it is no number, such as 1.2.3."""
     above, _, below = written.replace(" ", "").replace("'", "").replace("’", "").partition("/")
     numerator, denominator = _decimal(above), _decimal(below or "1")
-    if numerator is None or not denominator:
-        return None
-    return str(Fraction(numerator) / Fraction(denominator))
+    return None if numerator is None or not denominator else str(Fraction(numerator) / Fraction(denominator))
 
 
 def _decimal(written: str) -> Decimal | None:

@@ -208,8 +208,7 @@ def outlook(
 ) -> tuple[ThinkingLevel, UsualOutput, InputSize]:
     """What a target does with a kind of request: what it would be asked for where money is no object, its lowest where
     nothing keeps within the cap; its answers; its prompts. `asked`: the effort."""
-    levels = thinking_levels(target, asked, cap, learned)
-    rung = next(levels, None) or ThinkingLevel(asked, lowest(target, learned))
+    rung = next(thinking_levels(target, asked, cap, learned), None) or ThinkingLevel(asked, lowest(target, learned))
     return rung, usual(target, rung, learned, work), learned.input(target, script)
 
 

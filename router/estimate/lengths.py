@@ -279,8 +279,7 @@ class LengthPool:
                 beside = kind.fitted(total, beside, of_template=True)
         law = beside._replace(base=law.base, of_target=law.of_target)
         if known is not None and asked in known.sums:
-            at = row if row in _APART else ROWS[ALL]
-            law = kind.fitted(_credible(kind, known, asked)[at], law, of_template=True)
+            law = kind.fitted(_credible(kind, known, asked)[row if row in _APART else ROWS[ALL]], law, of_template=True)
         return law
 
     def _taught(self, template: str, asked: Asked) -> Vector | float:

@@ -256,8 +256,7 @@ class Templates:
 
     def state(self) -> list[tuple[State, Watched]]:
         """Everything observed, for `restore`; of each template also what was `watched`."""
-        rows = self._known.items()
-        return [(pack(template, known, self._targets, "<f4"), known.watched) for template, known in rows]
+        return [(pack(template, known, self._targets, "<f4"), known.watched) for template, known in self._known.items()]
 
     def restore(self, states: Sequence[tuple[State, Watched]]) -> None:
         """In a new one: see `unpack`."""

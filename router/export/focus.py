@@ -186,8 +186,7 @@ def _record(
     following = month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)
     times = dict(zip(_DECLARED["columns"]["time"], (following, month, end, start), strict=True))
     constant = {**_DECLARED["constant"], **who, "Tags": _json(tags) if tags else None}
-    cells = {**costs, **times, **constant, **place, **about, **counts}
-    return tuple(map(cells.get, NAMES))
+    return tuple(map({**costs, **times, **constant, **place, **about, **counts}.get, NAMES))
 
 
 def _place(group: Group) -> dict[str, Cell]:
@@ -254,8 +253,7 @@ def _records(by_labels: Sums, directory: Directory) -> Iterator[Record]:
             if lost:
                 yield adjustment(group, lost, _LOST, _BY_US, measured)
         else:
-            price = price_then(directory.prices, str(of["model"]), str(of["price_version"]))
-            yield from _usage(group, measured, price)
+            yield from _usage(group, measured, price_then(directory.prices, str(of["model"]), str(of["price_version"])))
 
 
 def _usage(group: Group, measured: Mapping[str, int], price: Price | None) -> Iterator[Record]:

@@ -69,8 +69,7 @@ def charged(connection: Connection, request_id: str) -> tuple[RequestRecord, int
         raise NotAdjustable(f"'{request_id}' is a correction itself: adjust the request that it corrects")
     if request["state"] == "held":
         raise NotAdjustable(f"'{request_id}' is in progress: it is charged when it ends")
-    settles_ms = request["lease_until_ms"] + CAME_BACK_MS
-    if request["state"] == "recovered" and settles_ms > now_ms():
+    if request["state"] == "recovered" and request["lease_until_ms"] + CAME_BACK_MS > now_ms():
         raise NotAdjustable(f"'{request_id}' was charged at its hold, and may still be settled: try again later")
     return record, (request["cost"] or 0) + connection.execute(_SQL["given"], (request_id,)).fetchone()[0]
 
@@ -138,16 +137,14 @@ def write(
 
 def _insert(connection: Connection, request: Line, bookings: Sequence[Sequence[Any]]) -> None:
     insert(connection, "live_requests", tuple(request), [tuple(request.values())])
-    columns = ("request_id", "account", "window_start_ms", "held", "charged", "state")
-    insert(connection, "bookings", columns, bookings)
+    insert(connection, "bookings", ("request_id", "account", "window_start_ms", "held", "charged", "state"), bookings)
 
 
 def _corrected(connection: Connection, record: RequestRecord) -> Line:
     """The attempt that a correction belongs to: the last that cost anything. Of a request that was recovered none was
     written: then what was chosen for it."""
     if record.attempts:
-        costly = [attempt for attempt in record.attempts if attempt["cost"]]
-        return (costly or record.attempts)[-1]
+        return ([attempt for attempt in record.attempts if attempt["cost"]] or record.attempts)[-1]
     document = {} if record.decision is None else msgspec.json.decode(record.decision["document"])
     target = str(document.get("chosen") or "")
     if not target:

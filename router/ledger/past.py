@@ -259,8 +259,7 @@ def _move(
     # Where the answer to a commit was lost, rows are written a second time, perhaps after the first ones were moved.
     there = {identifier for (identifier,) in among(connection, _SQL["moved"], ids)}
     # Another process may have moved them since they were read, and dropped them again if they were old.
-    still = {identifier for (identifier,) in among(connection, _SQL["still"], ids)}
-    new = still - there
+    new = {identifier for (identifier,) in among(connection, _SQL["still"], ids)} - there
     add(connection, names, [record for record in rows if record.id in new], [row for row in decisions if row[0] in new])
     among(connection, _SQL["booked_twice"], ids)
     if new:
@@ -306,8 +305,7 @@ def add(
         rows_of_attempts = (_narrow(line, columns, NAMED_OF_ATTEMPTS, names) for line in attempts)
         insert(connection, "past_attempts", columns, rows_of_attempts)
     columns = ("id", "decided_ms", "policy", "dictionary", "document")
-    rows_of_decisions = ((row[0], row[1], names[row[2]], *row[3:]) for row in decisions)
-    insert(connection, "past_decisions", columns, rows_of_decisions)
+    insert(connection, "past_decisions", columns, ((row[0], row[1], names[row[2]], *row[3:]) for row in decisions))
 
 
 def add_bookings(connection: Connection, names: NameTable, lines: Sequence[Sequence[Any]]) -> None:

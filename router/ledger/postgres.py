@@ -96,8 +96,7 @@ def numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
             names.append(name)
         return f"${names.index(name) + 1}"
 
-    text = _PLACEHOLDER.sub(number, statement)
-    return text.encode(), tuple(name for name in names if not name.startswith("?"))
+    return _PLACEHOLDER.sub(number, statement).encode(), tuple(name for name in names if not name.startswith("?"))
 
 
 def encoded(value: Sent) -> bytes | None:

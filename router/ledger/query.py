@@ -71,8 +71,7 @@ def decided(
     past = _paged(connection, _SQL["decided_past"], stretch.first, stretch.last, stretch.last)
     live = () if stretch.last else _paged(connection, _SQL["decided_live"], "")
     for _, *values, dictionary, document in chain(past, live):
-        text = document if dictionary is None else documents.restored(dictionary, document)
-        row = RequestRow._make((*values, text))
+        row = RequestRow._make((*values, document if dictionary is None else documents.restored(dictionary, document)))
         if (since_ms is None or row.started_ms >= since_ms) and (until_ms is None or row.started_ms < until_ms):
             yield row
 

@@ -292,8 +292,7 @@ class Reconciliation:
             for request_id, share in zip(uncertain, shared(rest, [*uncertain.values()]), strict=True):
                 # What may still change by itself is left for the next statement.
                 with suppress(NotAdjustable):
-                    more = partial(int.__add__, share)
-                    written.append(adjust(writer, books, request_id, more, correction, units))
+                    written.append(adjust(writer, books, request_id, partial(int.__add__, share), correction, units))
             return written
         weights = [sum(costs.values()) for costs in row.groups.values()]
         for costs, share in zip(row.groups.values(), shared(rest, weights), strict=True):

@@ -110,9 +110,7 @@ def _add_hours(connection: Connection, grouping: Grouping, query: Query, totals:
 
 
 def _summed(value: str, measure: str) -> str:
-    if measure == "cost_square":
-        return f"SUM({value} / {_WIDE}), SUM({value} % {_WIDE})"
-    return f"SUM({value})"
+    return f"SUM({value} / {_WIDE}), SUM({value} % {_WIDE})" if measure == "cost_square" else f"SUM({value})"
 
 
 def _whole(amounts: Sequence[int | None], measures: Sequence[str]) -> Iterator[int]:
@@ -251,8 +249,7 @@ def _offered(
     documents = Documents(connection)
     decided = connection.execute(_SQL["offers_live" if arm == _LIVE else "offers_past"].format(which[0]), which[1])
     for *about, dictionary, document in decided:
-        text = document if dictionary is None else documents.restored(dictionary, document)
-        yield from facts.offered(text, about)
+        yield from facts.offered(document if dictionary is None else documents.restored(dictionary, document), about)
 
 
 def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:

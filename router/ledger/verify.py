@@ -208,8 +208,7 @@ def _unsealed(connection: Connection) -> Iterator[VerifyFinding]:
     for first, last, says in past.broken(connection):
         yield VerifyFinding("past_requests", f"positions {first} to {last}", says)
     for table in past.SUBJECTS:
-        seals = past.looked_at(connection, table)
-        yield from (VerifyFinding(table, row, says) for _, row, says in seals if says)
+        yield from (VerifyFinding(table, row, says) for _, row, says in past.looked_at(connection, table) if says)
 
 
 def _unaudited(connection: Connection) -> Iterator[VerifyFinding]:
@@ -238,8 +237,7 @@ def verify_budgets(local: Ledger, ledger: Ledger) -> Verified:
     if damage := _damage(local):
         return damage
     with local.reading() as connection:
-        parts = (_violations(connection, part) for part in OWN_RULES)
-        findings = (*_unsealed(connection), *chain.from_iterable(parts))
+        findings = (*_unsealed(connection), *chain.from_iterable(_violations(connection, part) for part in OWN_RULES))
     # A request's differences change while it is recovered.
     unlike = lasting(lambda: {finding.row for finding in _unlike(local, ledger)})
     findings += tuple(sorted((finding for finding in _unlike(local, ledger) if finding.row in unlike), key=str))

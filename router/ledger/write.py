@@ -109,13 +109,7 @@ def _json(value: object) -> str:
 
 
 def insert_held(
-    journal: Journal,
-    request: Request,
-    caller: Caller,
-    decision: Decision,
-    held: Amount,
-    now_ms: int,
-    document: bytes,
+    journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int, document: bytes
 ) -> None:
     """`held`: what the request is charged if its process dies, until a budget's store holds something for it.
     `document`: of the decision."""
@@ -292,5 +286,4 @@ def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
     unit = "USD" if account.unit is Unit.USD else "thinking tokens"
     needed, left = (usd_text(n) if unit == "USD" else n for n in (refused.needed, refused.left))
     reason = f"{needed} {unit} needed, {left} {unit} left"
-    identifier = f"{EXHAUSTED}-{account.id}-{window}"
-    journal.add(INCIDENT, (identifier, now_ms, EXHAUSTED, "budget", account.id, reason, ends))
+    journal.add(INCIDENT, (f"{EXHAUSTED}-{account.id}-{window}", now_ms, EXHAUSTED, "budget", account.id, reason, ends))

@@ -203,8 +203,7 @@ class Otlp:
             self._spans = Spans(self._traces.get_tracer(_SCOPE))
         if _exported(environ, "METRICS"):
             measures: Any = _Exporter(OTLPMetricExporter(), down)
-            reader = PeriodicExportingMetricReader(measures)
-            self._metrics = MeterProvider([reader], resource, shutdown_on_exit=False)
+            self._metrics = MeterProvider([PeriodicExportingMetricReader(measures)], resource, shutdown_on_exit=False)
             self._measures = Measures(self._metrics.get_meter(_SCOPE))
 
     def tell(self, batch: Sequence[ObservedRequest]) -> None:

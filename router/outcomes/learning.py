@@ -110,8 +110,7 @@ class Learning(Struct, eq=False):
         """What was saved, and the first of what came after it; the rest comes with the ticks."""
         saved = await asyncio.to_thread(self._log.load, NAME)
         if saved is None or not self._restore(saved[1]):
-            newest = await asyncio.to_thread(self._log.newest)
-            self._tail = LogTail(max(0, newest - MOST_REPLAYED))
+            self._tail = LogTail(max(0, await asyncio.to_thread(self._log.newest) - MOST_REPLAYED))
         await self._read()
 
     async def tick(self) -> None:

@@ -341,8 +341,7 @@ def _valid(schema: dict[str, Any]) -> dict[str, Any]:
     try:
         validator(_json(schema))
     except WrongSchema as error:
-        remedy = f"correct it at {error}; everything that it refers to must be in it"
-        raise mistake("a JSON Schema", remedy) from None
+        raise mistake("a JSON Schema", f"correct it at {error}; everything that it refers to must be in it") from None
     return schema
 
 

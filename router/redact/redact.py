@@ -341,9 +341,8 @@ def _meant(form: str, within: RedactedText, start: int) -> bool:
     text, slot, end = within.text, within.slot, start + len(form)
     if _SMALL.issuperset(form) and len(text) == len(form):
         return not slot.is_key and slot.field in _TEXTS
-    if len(form) >= LONG:
-        return True
-    return not (_joined(text[start - 1 : start], form[0]) or _joined(form[-1], text[end : end + 1]))
+    joined = _joined(text[start - 1 : start], form[0]) or _joined(form[-1], text[end : end + 1])
+    return len(form) >= LONG or not joined
 
 
 def _joined(left: str, right: str) -> bool:

@@ -458,5 +458,4 @@ class Restorer:
     def _restored(self, slot: TextSlot) -> str:
         if "logprobs" in slot.path:
             return slot.text
-        json = not slot.is_key and is_json(slot.field, head("", slot.text))
-        return self._speller.restore(slot.text, json=json).text
+        return self._speller.restore(slot.text, json=not slot.is_key and is_json(slot.field, head("", slot.text))).text

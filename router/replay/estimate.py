@@ -130,8 +130,7 @@ def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
 def _effect(part: Part, mine: NDArray[np.bool_], route: str, estimates: Vector, corrected: bool, size: float) -> Effect:
     """Of the rows that are `mine`; `estimates` as of `_estimates`."""
     rows = part.rows[mine]
-    between = np.percentile(estimates[:, 1:], BETWEEN, axis=1).T.tolist()
-    pairs = zip(estimates[:, 0].tolist(), between, strict=True)
+    pairs = zip(estimates[:, 0].tolist(), np.percentile(estimates[:, 1:], BETWEEN, axis=1).T.tolist(), strict=True)
     cost, passes, refusals = (Change(value, *ends) for value, ends in pairs)
     return Effect(
         route=route,
@@ -238,8 +237,7 @@ def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) ->
     lines: list[Line] = [(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
     # New choices of which little or nothing was seen.
     to = part.changed["to"]
-    chosen = np.bincount(to[to >= 0], minlength=len(part.targets))
-    for target, count in zip(part.targets, chosen.tolist(), strict=True):
+    for target, count in zip(part.targets, np.bincount(to[to >= 0], minlength=len(part.targets)).tolist(), strict=True):
         answers = part.totals.get(target, TargetTotals()).answers
         if count and answers < LEAST_SEEN:
             code = "hardly_asked" if answers else "never_asked"

@@ -280,8 +280,7 @@ class ReplayReader:
         self._lines: dict[str, list[Any]] = {name: [] for name in LINES}
         self._totals: dict[str, TargetTotals] = {}
         self._before, self._after, self._unknown = Counter[Flow](), Counter[Flow](), Counter[str]()
-        budgets = self._new.config.budgets
-        self._limited = any(budget.unit is Unit.USD and not budget.soft for budget in budgets)
+        self._limited = any(budget.unit is Unit.USD and not budget.soft for budget in self._new.config.budgets)
 
     def part(self) -> Part:
         arrays: dict[str, Any] = {name: np.array(lines, LINES[name]) for name, lines in self._lines.items()}

@@ -55,8 +55,7 @@ def stretch(ledger: Ledger, question: Parameters) -> tuple[int | None, int | Non
     about = request_of(_ASKABLE, question, now_ms())
     with ledger.reading() as connection:
         source = LedgerView(connection=connection, request=about, targets={})
-        where = tuple(filter_of(_ASKABLE, source, text) for text in question.where)
-        return about.since_ms, about.until_ms, where
+        return about.since_ms, about.until_ms, tuple(filter_of(_ASKABLE, source, text) for text in question.where)
 
 
 _ASKABLE = Definition(name="replay", where=tuple(DIMENSIONS))

@@ -130,8 +130,7 @@ def as_metrics(standings: Iterable[BudgetStanding]) -> Mapping[str, Mapping[tupl
         if budget is None:
             continue
         unit, scale = ("usd", NANO_PER_USD) if account.unit is Unit.USD else ("tokens", 1)
-        amounts = {"limit": account.limit, "spent": balance.spent, "held": balance.held}
-        for name, amount in amounts.items():
+        for name, amount in {"limit": account.limit, "spent": balance.spent, "held": balance.held}.items():
             measured_sums[f"lowpass_budget_{name}_{unit}"][budget.id,] += amount / scale
         shares = measured_sums["lowpass_budget_used_share"]
         shares[budget.id,] = max(shares[budget.id,], standing.used)

@@ -91,8 +91,7 @@ def _known(source: LedgerView, dimension: str, wanted: frozenset[str | None]) ->
 def _present(source: LedgerView, dimension: str) -> list[Label]:
     """In the whole ledger: a window in which nothing happened is no mistake."""
     table = ATTEMPTS if dimension in DIMENSIONS[ATTEMPTS] else OFFERS
-    query = Query(table=table, by=(dimension,), measures=("requests",))
-    return [label for (label,) in sums(source.connection, query)]
+    return [label for (label,) in sums(source.connection, Query(table=table, by=(dimension,), measures=("requests",)))]
 
 
 def _check(param: str, noun: str, wanted: frozenset[str | None], known: list[str]) -> None:
@@ -114,8 +113,7 @@ def definition(name: str) -> Definition:
     """Raises a 404 `ClientError`."""
     report = REPORTS.get(name)
     if report is None:
-        message = f"There is no report '{name[:40]}'. {named(REPORTS)}"
-        raise ClientError(404, "not_found", message, param="name")
+        raise ClientError(404, "not_found", f"There is no report '{name[:40]}'. {named(REPORTS)}", param="name")
     return report
 
 

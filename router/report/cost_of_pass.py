@@ -120,8 +120,7 @@ def cells(source: LedgerView, by: Sequence[str] = CELL, *, expected: bool = True
         offered, measures = [_OFFERED.get(name, name) for name in by], ("answered_rated", "answered_pass_e4")
         rates = chosen.sums(OFFERS, offered, measures, _TAKEN).items()
         parts += [(labels, JudgedSums(rated=rated, pass_e4=pass_e4)) for labels, (rated, pass_e4) in rates]
-    by_cell = summed_by(JudgedSums, parts)
-    return {labels: facts for labels, facts in by_cell.items() if facts.attempts or facts.cost}
+    return {labels: facts for labels, facts in summed_by(JudgedSums, parts).items() if facts.attempts or facts.cost}
 
 
 def together(by_cell: Mapping[Labels, JudgedSums], group: Callable[[Labels], Labels]) -> dict[Labels, CellGroup]:
@@ -185,8 +184,7 @@ def adds(cells: Sequence[TaskCell]) -> list[Row]:
             factor = without / frontier if frontier else 0.0
         share = sum(cell.answers for cell in lowest) / wanted if wanted else 0.0
         counts = (len(mine), len(lowest), share, len(mine) - len(compared))
-        order = (-factor, -share, str(target))
-        rows.append((order, (target, *counts, frontier, without, factor or None)))
+        rows.append(((-factor, -share, str(target)), (target, *counts, frontier, without, factor or None)))
     return [row for _, row in sorted(rows, key=lambda item: item[0])]
 
 
@@ -319,8 +317,7 @@ def price_reversal(source: LedgerView) -> Report:
     prices = {model: next(iter(stated)) for model, stated in lists.items() if len(stated) == 1}
     mute = {target.model.id for target in source.targets.values() if silent(target)}
     by_model: defaultdict[str, dict[Labels, ModelCost]] = defaultdict(dict)
-    by_labels = source.sums(ATTEMPTS, ("model", *_ABOUT), (*SPENT, *_TOKENS), CLIENTS).items()
-    for (model, *about), sums in by_labels:
+    for (model, *about), sums in source.sums(ATTEMPTS, ("model", *_ABOUT), (*SPENT, *_TOKENS), CLIENTS).items():
         facts, (sent, written, counted) = JudgedSums(*sums[: len(SPENT)]), sums[len(SPENT) :]
         known = model in mute or facts.thinking_known >= counted
         by_model[str(model)][tuple(about)] = ModelCost(facts, sent, written, known)

@@ -278,8 +278,7 @@ def _totals(source: LedgerView, rows: list[Row]) -> Row:
     _, tried, refused, *rest = [sum(value for value in place if isinstance(value, int)) for place in places]
     requests = None
     if {condition.dimension for condition in source.request.where} <= _OF_REQUESTS:
-        sent_requests = source.sums(ATTEMPTS, (), ("sent_requests",))
-        requests = refused + sum(count for (count,) in sent_requests.values())
+        requests = refused + sum(count for (count,) in source.sums(ATTEMPTS, (), ("sent_requests",)).values())
     return ("total", *(None for _ in range(1, _COUNTS_FROM)), requests, tried, refused, *rest)
 
 

@@ -109,8 +109,7 @@ def _skipped(source: LedgerView) -> tuple[Report, ...]:
     counts, (since_ms, until_ms) = Counter[tuple[str, str]](), source.request.bounds
     for record in rows.newest(source.connection, _LOOKED_AT):
         if since_ms <= record.started_ms < until_ms and record.decision is not None:
-            document = msgspec.json.decode(record.decision["document"])
-            counts.update(dict.fromkeys(_passed_by(record, document), 1))
+            counts.update(dict.fromkeys(_passed_by(record, msgspec.json.decode(record.decision["document"])), 1))
     holds = [where.holds for where in source.request.where]
     ranked = [(*names, count) for names, count in sorted(counts.items()) if all(hold(names[0]) for hold in holds)]
     return (made("reliability/skipped", ranked),) if ranked else ()

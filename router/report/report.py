@@ -316,8 +316,7 @@ def day(at_ms: int, zone: tzinfo) -> str:
 
 def hour(at_ms: int, zone: tzinfo) -> str:
     """With its offset, so that the hour that a clock shows twice is two."""
-    local = _local(at_ms, zone).replace(minute=0)
-    return local.isoformat(timespec="minutes").replace("+00:00", "Z")
+    return _local(at_ms, zone).replace(minute=0).isoformat(timespec="minutes").replace("+00:00", "Z")
 
 
 TIMES: Mapping[str, Callable[[int, tzinfo], str]] = {"day": day, "hour": hour}

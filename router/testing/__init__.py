@@ -175,8 +175,7 @@ class Client(ABC):
     def row(self, request_id: str) -> dict[str, Any]:
         """The row of a request, with its `attempts` in order."""
         (row,) = self.rows("SELECT * FROM requests WHERE id = ?", request_id)
-        attempts = self.rows("SELECT * FROM attempts WHERE request_id = ? ORDER BY number", request_id)
-        return {**row, "attempts": attempts}
+        return {**row, "attempts": self.rows("SELECT * FROM attempts WHERE request_id = ? ORDER BY number", request_id)}
 
     def values(self, query: str) -> set[tuple[Any, ...]]:
         return {tuple(row.values()) for row in self.rows(query)}
@@ -248,9 +247,7 @@ class Stream:
             self._messages.put(None)
 
     async def _receive(self) -> dict[str, Any]:
-        if part := next(self._parts, None):
-            return part
-        return {"type": "http.disconnect"}
+        return next(self._parts, None) or {"type": "http.disconnect"}
 
     async def _send(self, message: Any) -> None:
         self._messages.put(message)

@@ -196,8 +196,7 @@ class Reservation(Struct, frozen=True):
             structs.replace(hold, amount=hold.amount + extra.of(hold.unit)) if hold.account in accounts else hold
             for hold in self.holds
         )
-        room = self.room.beyond(extra)
-        return structs.replace(self, granted=self.granted.plus(extra), holds=holds, room=room)
+        return structs.replace(self, granted=self.granted.plus(extra), holds=holds, room=self.room.beyond(extra))
 
     def at(self, target: str) -> Amount:
         """What may be spent at `target`: `granted`, or less where an account for that target alone has less."""

@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
+from router.types.tables import table
+
 # Exact money: integer nano-USD, rates in nano-USD per million units, `Decimal` at the edges, never float.
 
 NANO_PER_USD = 1_000_000_000
@@ -88,21 +90,7 @@ class TokenPrices(RatesOf[int], frozen=True, kw_only=True):
     output: int
 
 
-KIN: Mapping[str, tuple[str, ...]] = {
-    "cache_read": ("input",),
-    "cache_read_explicit": ("cache_read", "input"),
-    "cache_read_audio": ("input_audio", "cache_read", "input"),
-    "cache_write": ("input",),
-    "cache_write_1h": ("cache_write", "input"),
-    "cache_write_12h": ("cache_write_1h", "cache_write", "input"),
-    "reasoning": ("output",),
-    "input_audio": ("input",),
-    "input_image": ("input",),
-    "input_video": ("input",),
-    "output_audio": ("output",),
-    "output_image": ("output",),
-    "output_video": ("output",),
-}
+KIN: Mapping[str, Sequence[str]] = table("types/rates.yaml")
 """What a rate that is not stated is charged as: the first of these that is. Never free, never a discount."""
 
 

@@ -170,8 +170,7 @@ def read_bytes(path: Path, source: YamlFile) -> bytes:
     except IsADirectoryError:
         source.report(None, "this is a directory", "name a file in it, e.g. " + str(path / "default.yaml"))
     except OSError as error:
-        reason = (error.strerror or "error").lower()
-        source.report(None, f"the file can't be read ({reason})", "let this user read it")
+        source.report(None, f"the file can't be read ({(error.strerror or 'error').lower()})", "let this user read it")
     return b""
 
 

@@ -137,8 +137,7 @@ class MeasuredPrices:
             rows = {(price.engine, price.gateway): price for price in newest(connection, since)}
         if any(self._known.get(key) != price for key, price in rows.items()):
             self._known |= rows
-            prices = in_force(self._known.values())
-            self._measured.publish({engine: price.price for engine, price in prices.items()})
+            self._measured.publish({engine: price.price for engine, price in in_force(self._known.values()).items()})
 
 
 # Keeps the ledger in order beside the requests, in a process that is there while there is something to do.

@@ -59,8 +59,7 @@ def test_one_system_message_tells_the_model() -> None:
     assert '"answer"' in system["content"]
     assert '"answer"' not in asked(tool_choice="required")["messages"][0]["content"]
     assert "weather" not in asked(tool_choice=CLOCK)["messages"][0]["content"]
-    own = [{"role": "system", "content": "Be kind."}, *HI["messages"]]
-    first, *rest = asked(messages=own)["messages"]
+    first, *rest = asked(messages=[{"role": "system", "content": "Be kind."}, *HI["messages"]])["messages"]
     assert (first["content"].startswith("Be kind.\n\nYou can call"), rest) == (True, HI["messages"])
 
 

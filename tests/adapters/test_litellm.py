@@ -47,8 +47,7 @@ def target(upstream: Upstream, model: str, timeouts: Timeouts = PATIENT, **more:
 
 
 def call(to: Target, *, stream: bool = False, endpoint: Endpoint = Endpoint.CHAT, **body: Any) -> Call:
-    fields = body or {"messages": MESSAGES}
-    raw = {name: Raw(msgspec.json.encode(value)) for name, value in fields.items()}
+    raw = {name: Raw(msgspec.json.encode(value)) for name, value in (body or {"messages": MESSAGES}).items()}
     return Call(target=to, endpoint=endpoint, body=raw, model="auto", stream=stream)
 
 

@@ -185,8 +185,7 @@ def test_tool_arguments_arrive_piece_by_piece(arguments: list[str]) -> None:
     first = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": ""}}
     pieces = [chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}) for piece in ["p", *arguments]]
     decoder, got = run(sse(ROLE, chunk({"tool_calls": [first]}), *pieces, chunk({}, "tool_calls"), "[DONE]"))
-    function = message(got[:-1])["tool_calls"][0]["function"]
-    assert function == {"name": "f", "arguments": "p" + "".join(arguments)}
+    assert message(got[:-1])["tool_calls"][0]["function"] == {"name": "f", "arguments": "p" + "".join(arguments)}
     assert (decoder.has_answer, decoder.finish_reason) == (True, "tool_calls")
 
 

@@ -9,7 +9,7 @@ from bench.mutations import mutations
 from tests.architecture import PRODUCT, ROOT, files, modules, text
 
 LONGEST_FUNCTION, LONGEST_FILE = 60, 600
-LINES_OF_TESTS, LINES_OF_PRODUCT, FILES_OF_PRODUCT, NAMES_OF_TWO_CLASSES = 45_001, 56_706, 225, 0
+LINES_OF_TESTS, LINES_OF_PRODUCT, FILES_OF_PRODUCT, NAMES_OF_TWO_CLASSES = 44_934, 56_560, 225, 0
 """Of Python. They may only shrink: lower the number with every step."""
 
 SPEAKS = ("router/cli/",)
@@ -104,8 +104,7 @@ def test_money_is_never_a_float_where_it_is_no_mere_expectation() -> None:
 
 
 def test_the_root_holds_nothing_else() -> None:
-    tops = {path.relative_to(ROOT).parts[0] for path in files()}
-    assert not tops - ROOT_ENTRIES
+    assert not {path.relative_to(ROOT).parts[0] for path in files()} - ROOT_ENTRIES
 
 
 def test_no_file_mentions_where_it_was_made() -> None:

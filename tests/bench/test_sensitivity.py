@@ -33,8 +33,7 @@ def test_the_document_has_every_kind_with_its_goal_and_the_tables_what_was_measu
     assert recalls.keys() == identifiers.MAKERS.keys()
     assert all(figure.goal == 0.97 and figure.of and figure.passed is not None for figure in recalls.values())
     assert all((figure.low or 0) <= figure.value <= (figure.high or 0) for figure in recalls.values())
-    secrets = [figure for figure in report.figures if (figure.part, figure.what) == ("secrets", "recall")]
-    assert len(secrets) > 25
+    assert len([figure for figure in report.figures if (figure.part, figure.what) == ("secrets", "recall")]) > 25
     assert (report.split, report.missed) == ("test", {})
     shown = [text in render(report) for text in ("| us_ssn |", "Seen as", "Hidden", "Speed")]
     assert shown == [True, True, False, False]

@@ -147,8 +147,7 @@ async def test_a_session_named_after_a_person_is_not_named(
     gateway: Gateway, session: str, value: str | None, withheld: object
 ) -> None:
     """The alert comes all the same, and the log says no more than it does. A class that demands nothing is told."""
-    watched = gateway.watch(scope="session")
-    await gateway.spend(watched, value=session)
+    await gateway.spend(gateway.watch(scope="session"), value=session)
     await gateway.delivered()
     ((_, body),) = gateway.hook.got
     assert (body["value"], body.get("withheld"), body["spent"]) == (value, withheld, 6)
@@ -223,8 +222,7 @@ async def test_a_webhook_that_fails_is_tried_again_and_given_up_without_telling_
     gateway: Gateway, script: list[int]
 ) -> None:
     gateway.hook.script = list(script)
-    watched = gateway.watch()
-    await gateway.spend(watched)
+    await gateway.spend(gateway.watch())
     await gateway.delivered()
     assert len(gateway.hook.got) == min(len(script), len(WAITS_S)) + 1
     errors = [record.getMessage() for record in gateway.log.records if record.levelno == logging.ERROR]

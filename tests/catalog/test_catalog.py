@@ -203,8 +203,7 @@ def test_no_difference_from_the_list_that_the_tests_install_is_unexplained() -> 
 
 
 def test_a_list_that_differs_without_a_reason_is_unexplained(install: Install) -> None:
-    dearer = GPT | {"output_cost_per_token": 3e-06, "cache_creation_input_token_cost": 3e-07}
-    install("9.9.9", {"gpt-5-mini": dearer})
+    install("9.9.9", {"gpt-5-mini": GPT | {"output_cost_per_token": 3e-06, "cache_creation_input_token_cost": 3e-07}})
     unexplained = {difference.cell: difference for difference in compare.compare(TODAY).unexplained}
     assert set(unexplained) == {"output", "cache_write"}
     assert str(unexplained["output"]) == "openai/gpt-5-mini: output is 2, 3 in litellm 9.9.9: UNEXPLAINED"
@@ -245,8 +244,7 @@ def copied(tmp_path: Path) -> Path:
 
 def test_a_changed_price_becomes_a_new_table_before_the_old_one(copied: Path, install: Install) -> None:
     before = read_tables(copied / "openai.json")["gpt-5-mini"]
-    dearer = GPT | {"output_cost_per_token": 3e-06, "output_cost_per_token_batches": 1.5e-06}
-    install("9.9.9", {"gpt-5-mini": dearer})
+    install("9.9.9", {"gpt-5-mini": GPT | {"output_cost_per_token": 3e-06, "output_cost_per_token_batches": 1.5e-06}})
     assert "openai/gpt-5-mini" in regenerate(copied.parent, date(2027, 2, 1)).changed
     new, *old = read_tables(copied / "openai.json")["gpt-5-mini"]
     assert old == before

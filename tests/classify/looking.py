@@ -9,9 +9,9 @@ from router.api.parse import parse
 from router.classify.classify import Classifier
 from router.classify.detector import Form, Scanner
 from router.classify.difficulty import read
-from router.classify.sensitivity import Secrets
 from router.classify.sensitivity.health import HealthDetector
 from router.classify.sensitivity.identifiers import Identifiers
+from router.classify.sensitivity.secrets import Secrets
 from router.types.request import Cause, Classification, Endpoint, Finding, Passage, Reading, Request
 from tests.decide.values import request
 

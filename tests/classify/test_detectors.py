@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from router.classify.classify import Classifier
 from router.classify.detector import Scanner
-from router.classify.sensitivity import Markings, assignments
-from router.classify.sensitivity.patterns import Keywords, Patterns
+from router.classify.sensitivity import assignments
+from router.classify.sensitivity.patterns import Keywords, Markings, Patterns
 from router.classify.sensitivity.source_code import SourceCode
 from router.types.request import Cause, Finding
 from tests.classify.looking import HEALTH, IDENTIFIERS, SECRETS, samples, unmarked, values

@@ -118,8 +118,7 @@ def test_what_can_not_be_replaced_keeps_its_class_and_where_nothing_may_be_redac
 
 def test_what_stands_beside_a_value_is_not_redacted_away_with_it() -> None:
     """Health is seen only beside a person; where it may not be redacted it stays when the person goes."""
-    rules = screen(HEALTH, classes=CLASSES_OF_HEALTH)
-    seen = rules.alone(asked(f"diabetes, treated with metformin: {MAIL}"), ANYONE)
+    seen = screen(HEALTH, classes=CLASSES_OF_HEALTH).alone(asked(f"diabetes, treated with metformin: {MAIL}"), ANYONE)
     assert classes(seen) == {"internal", "pii", "phi"}
     assert left(seen) == {"internal", "phi"}
 

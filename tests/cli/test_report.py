@@ -58,8 +58,7 @@ def test_all_forms_agree(home: Path) -> None:
 
 
 def test_the_list_names_every_report(home: Path) -> None:
-    document = json.loads(lowpass(home, "report", "list", "--json").out)
-    assert [row["name"] for row in document["rows"]] == list(REPORTS)
+    assert [row["name"] for row in json.loads(lowpass(home, "report", "list", "--json").out)["rows"]] == list(REPORTS)
 
 
 @each_row("words, line", data(__file__, "report.yaml"))

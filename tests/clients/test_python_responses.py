@@ -87,8 +87,7 @@ def test_tools_and_the_turn_after_them(client: openai.OpenAI, upstream: Upstream
     assert [event.arguments for event in done] == [ARGUMENTS, ARGUMENTS]
     results = [{"type": "function_call_output", "call_id": f"call_{at}", "output": f"{at}°"} for at in range(2)]
     turns: Any = [{"role": "user", "content": "Hi"}, *(item.to_dict() for item in whole.output), *results]
-    answer = client.responses.create(model=f"{kind}/normal", input=turns, tools=TOOLS)
-    assert answer.output_text == HELLO
+    assert client.responses.create(model=f"{kind}/normal", input=turns, tools=TOOLS).output_text == HELLO
     if kind == "chat":
         messages = upstream.last.json["messages"]
         assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool"]

@@ -107,8 +107,7 @@ def test_more_series_than_colours_share_the_last_one_and_what_has_nothing_needs_
 
 @each_row("largest, unit, ticks", data(__file__, "ticks.yaml"))
 def test_ticks_are_round_and_none_is_between_whole_numbers(largest: int, unit: str, ticks: list[str]) -> None:
-    mark = Mark(label="a", value=largest)
-    assert [tick.text for tick in drawn(Shape.DAYS, mark, unit=Kind(unit)).up] == ticks
+    assert [tick.text for tick in drawn(Shape.DAYS, Mark(label="a", value=largest), unit=Kind(unit)).up] == ticks
 
 
 @each_row("value, kind, text", data(__file__, "numbers.yaml"))

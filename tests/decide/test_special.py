@@ -104,8 +104,7 @@ def test_languages(source: str, into: str, alone: bool, detail: str) -> None:
 def test_what_is_stated_is_what_estimates_are_about_and_decided_again_without_its_text_it_is_as_special() -> None:
     tasks = (Task.TRANSLATION, Task.GUARD)
     stated, guard = (classified(request(text="Good morning.", limits=Limits(task=task))) for task in tasks)
-    looked = classified(request(text="Translate to French: Good morning."))
-    assert stated.task is looked.task is Task.TRANSLATION
+    assert stated.task is classified(request(text="Translate to French: Good morning.")).task is Task.TRANSLATION
     assert stated.reading is not None
     assert stated.reading.share(Task.TRANSLATION) == 1
     assert (guard.task, guard.reading is None) == (Task.GUARD, False)

@@ -259,8 +259,7 @@ def test_who_leaves_a_race_leaves_an_answer_that_is_billed_to_its_end(
 
 def test_rivals_are_not_asked_again(tmp_path: Path) -> None:
     """What is held pays for one answer of each."""
-    case = Case(scripts=loop([LATE_DOWN, GOOD], AFTER_A_FAILURE), tactic=SOON, retries=2)
-    given = run(tmp_path, case)
+    given = run(tmp_path, Case(scripts=loop([LATE_DOWN, GOOD], AFTER_A_FAILURE), tactic=SOON, retries=2))
     assert (given.text, given.upstream.asked) == ("late", ["a", "b"])
 
 

@@ -79,8 +79,7 @@ SILENT = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}
 async def test_a_stream_without_any_text_closes_the_circuit_too(own: HttpTransport) -> None:
     health = tripped()
     with canned({"m": (200, SILENT)}) as server:
-        place = at(f"{server.url}/m/v1")
-        answer = await run_plan(dispatcher(own, health), job(place, asked=STREAM))
+        answer = await run_plan(dispatcher(own, health), job(at(f"{server.url}/m/v1"), asked=STREAM))
         assert isinstance(answer, OpenStream)
         assert health.admit("t"), "it has begun to answer"
         assert [events async for events in streamed(answer, health)]

@@ -118,8 +118,7 @@ def test_every_example_and_every_detector_is_in_the_page() -> None:
     elsewhere = {"cost-of-pass", "specialists"}  # in docs/routing.md
     assert SECTIONS.keys() | elsewhere == {path.stem for path in EXAMPLES.glob("*.yaml")}
     assert all(len(requests) >= 2 for requests in SECTIONS.values())
-    schema: dict[str, Any] = Sensitivity.model_json_schema()
-    kinds = schema["properties"]["detectors"]["items"]["discriminator"]["mapping"]
+    kinds = Sensitivity.model_json_schema()["properties"]["detectors"]["items"]["discriminator"]["mapping"]
     assert {row["kind"] for row in rows(SENSITIVITY, "kind", "finds")} == set(kinds)
 
 

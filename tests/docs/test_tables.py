@@ -104,8 +104,7 @@ def test_failures() -> None:
 
 def test_reasons_are_in_the_order_of_the_checks() -> None:
     """Which decides which one is given."""
-    documented = [row["reason"] for row in rows(ERRORS, "reason")]
-    assert documented == [*get_args(eligibility.Reason), "saturated"]
+    assert [row["reason"] for row in rows(ERRORS, "reason")] == [*get_args(eligibility.Reason), "saturated"]
 
 
 # Reports

@@ -101,8 +101,7 @@ def test_a_session_is_one_whatever_is_said_in_it_and_only_a_long_beginning_count
     named = {"x-lowpass-session": "s"}
     assert conversation_of(CHAT, named, messages=[FIRST]) == conversation_of(CHAT, named, messages=[SYSTEM, NEXT])
     assert conversation_of(CHAT, named, messages=[FIRST]) != conversation_of(CHAT, messages=[FIRST])
-    document = "word " * engines.LONGEST
-    questions = [{"role": "user", "content": document + question} for question in ("Who?", "When?")]
+    questions = [{"role": "user", "content": "word " * engines.LONGEST + question} for question in ("Who?", "When?")]
     assert len({conversation_of(CHAT, messages=[SYSTEM, question]) for question in questions}) == 1
 
 

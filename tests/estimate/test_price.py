@@ -159,8 +159,7 @@ def test_a_rate_that_the_list_leaves_out_is_never_free_nor_is_no_price_and_the_p
     assert (free.nano, free.own) == (0, 10**9)
     cost = charge(None, Usage(input_uncached=1_000, output_visible=1_000, violations=("x",)))
     assert (cost.nano, cost.source, cost.flagged) == (750_000_000, CostSource.UNPRICED, True)
-    flagged = [charge(UNIT, Usage(units={unit: 1})).flagged for unit in ("web_search", "seance")]
-    assert flagged == [False, True]
+    assert [charge(UNIT, Usage(units={unit: 1})).flagged for unit in ("web_search", "seance")] == [False, True]
 
 
 UNIT = Price(input=1, output=1, version="v", each={"web_search": 1_000_000})

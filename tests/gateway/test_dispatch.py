@@ -213,8 +213,7 @@ def test_a_route_can_be_asked_for_without_calling_a_target(gateway: Gateway, ups
 
 
 def test_an_answer_explains_itself_when_asked(gateway: Gateway) -> None:
-    reply = gateway.chat("spare", headers={"x-lowpass-explain": "1"})
-    assert reply.json["lowpass"]["chosen"] == "spare"
+    assert gateway.chat("spare", headers={"x-lowpass-explain": "1"}).json["lowpass"]["chosen"] == "spare"
     assert "lowpass" not in gateway.chat("spare").json
     assert gateway.get("/v1/decisions/nobody").status == 404
 

@@ -50,8 +50,7 @@ def engines(gateway: Gateway) -> list[dict[str, Any]]:
 
 def idle(gateway: Gateway) -> bool:
     """As the gateway knows of all."""
-    rows = engines(gateway)
-    return all(row["status"] == "ready" and row["load"] and row["load"]["running"] == 0 for row in rows)
+    return all(row["status"] == "ready" and row["load"] and row["load"]["running"] == 0 for row in engines(gateway))
 
 
 def at_work(url: str) -> bool:

@@ -242,8 +242,7 @@ def test_a_key_spends_no_more_than_its_limit_and_says_what_it_spent(gateway: Gat
     refused = chat(gateway, key)
     assert (refused.status, refused.error["budget"]["id"]) == (402, "key.limit")
     assert call(gateway, "PATCH", "/v1/keys/poor", {"limit_usd": 3}).json["limit_usd"] == 3
-    answered = chat(gateway, key)
-    cost = float(answered.headers["x-lowpass-cost-usd"])
+    cost = float(chat(gateway, key).headers["x-lowpass-cost-usd"])
     assert call(gateway, "GET", "/v1/keys/poor").json["spent_usd"] == pytest.approx(cost)
     for window in ("hour", "week", "lifetime", "month"):
         assert call(gateway, "PATCH", "/v1/keys/poor", {"window": window}).json["spent_usd"] == pytest.approx(cost)
@@ -450,5 +449,4 @@ def test_a_decision_is_shown_to_the_key_that_asked_and_to_readers_of_reports(gat
     alice, bob, reader = made(gateway, "asks"), made(gateway, "asks-not"), made(gateway, "reads", scopes=["reports"])
     asked = chat(gateway, alice).id
     for key, status in ((alice, 200), (bob, 404), (reader, 200)):
-        shown = call(gateway, "GET", f"/v1/decisions/{asked}", key=key)
-        assert shown.status == status
+        assert call(gateway, "GET", f"/v1/decisions/{asked}", key=key).status == status

@@ -170,8 +170,8 @@ def test_no_question_where_no_answer_could_matter_or_be_given(gateway: Gateway, 
         assert place(gateway, text) == AT_HOME
     assert place(gateway, TICKET, **{"data-class": "pii"}) == AT_HOME
     assert place(gateway, "Hello.") == AWAY
-    not_even_the_judge_may_see_it = gateway.chat("auto", "Say OPEN-sesame to them.")
-    assert not_even_the_judge_may_see_it.error["code"] == "no_eligible_target"
+    denied = gateway.chat("auto", "Say OPEN-sesame to them.")  # not even the judge may see it
+    assert denied.error["code"] == "no_eligible_target"
     assert upstream.asked == []
 
 
@@ -203,8 +203,7 @@ def test_an_edit_that_makes_the_judge_remote_is_refused_and_asks_no_one_else(tmp
 
 
 def test_explain_says_that_nobody_can_be_asked(tmp_path: Path, upstream: Judge) -> None:
-    gateway = Gateway(tmp_path, policy(upstream.url))
-    document, table = explained(gateway, {"model": "auto", "messages": user(TICKET)})
+    document, table = explained(Gateway(tmp_path, policy(upstream.url)), {"model": "auto", "messages": user(TICKET)})
     assert (document["chosen"], document["possible"]) == ("home", document["findings"])
     assert [finding["detector"] for finding in document["possible"]] == ["identifiers.phone"]
     assert "there is no second opinion" in " ".join(table.split())

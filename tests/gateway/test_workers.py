@@ -189,8 +189,7 @@ def test_a_session_has_its_turns_in_all_processes_together(tmp_path: Path, upstr
         loop = refused.error["loop"]
         assert [loop[name] for name in ("kind", "subject", "seen", "until")] == ["session_turns", "task", 10, None]
         assert ask("another").status == 200
-        incidents = gateway.rows("SELECT kind, subject FROM incidents")
-        assert incidents == [{"kind": "session_turns", "subject": "task"}]
+        assert gateway.rows("SELECT kind, subject FROM incidents") == [{"kind": "session_turns", "subject": "task"}]
         gateway.check_books()
         verify_and_move(gateway)
 
@@ -237,8 +236,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(tmp_path: Path
     gateway = Process(tmp_path, policy(upstream.url), TWO)
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(gateway.start)
-        victim = until(lambda: next(iter(starting(gateway)), 0))
-        os.kill(victim, signal.SIGKILL)
+        os.kill(until(lambda: next(iter(starting(gateway)), 0)), signal.SIGKILL)
         gateway.write_policy("{")  # the one before stays in force, and workers start once it is mended
         until(lambda: f"exit status {os.EX_CONFIG}; another starts" in gateway.log.read_text())
         gateway.write_policy(policy(upstream.url))

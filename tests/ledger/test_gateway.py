@@ -125,8 +125,7 @@ def restored(folder: Path) -> tuple[Gateway, dict[str, Any]]:
 
 def test_answers_and_all_that_is_told_about_them(gateway: Gateway) -> None:
     ledger = ledger_of(gateway)
-    replies = [gateway.chat("auto"), gateway.chat("streams", stream=True)]
-    ids = [reply.id for reply in replies]
+    ids = [reply.id for reply in [gateway.chat("auto"), gateway.chat("streams", stream=True)]]
     assert states(ledger) == dict.fromkeys(ids, "settled")
     assert found(ledger, "SELECT COUNT(*) AS n FROM attempts") == [{"n": 2}]
     decision = gateway.get(f"/v1/decisions/{ids[0]}")
@@ -263,8 +262,7 @@ UNUSABLE = [
 @each_row("url, says", UNUSABLE)
 def test_a_database_that_can_not_be_used_is_one_clear_line(tmp_path: Path, url: str, says: str) -> None:
     stopped = Gateway(tmp_path, policy("http://127.0.0.1:9"), {SETTING: url})
-    serve = ["serve", "--port", "0", "--policy", str(stopped.policy)]
-    for words in (serve, ["report"], ["keys", "list"]):
+    for words in (["serve", "--port", "0", "--policy", str(stopped.policy)], ["report"], ["keys", "list"]):
         status, output = stopped.lowpass(*words)
         assert (status, len(output.strip().splitlines())) == (1, 1), output
         assert [text in output for text in (SETTING, says, "c4n4ry")] == [True, True, False], output

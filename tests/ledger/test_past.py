@@ -183,8 +183,7 @@ def test_attempts_of_a_process_that_came_back_too_late_are_left_out(ledger: Ledg
 
 
 def test_few_requests_wait_for_more_and_not_for_ever(ledger: Ledger) -> None:
-    one = at(kept([1])[0], LATER_MS)
-    fill(ledger, [one])
+    fill(ledger, [at(kept([1])[0], LATER_MS)])
     assert (upkeep(ledger, LATER_MS, None), needed(ledger, LATER_MS, None)) == ((0, 0), False)
     assert needed(ledger, LATER_MS + PATIENCE_MS, None)
     assert upkeep(ledger, LATER_MS + PATIENCE_MS, None) == (1, 0)

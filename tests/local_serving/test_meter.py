@@ -92,8 +92,7 @@ def test_tokens_at_their_rates_are_the_money_of_the_work(spans: list[EngineWork]
         paid = work.uncached * priced.input + work.cached * priced.cached + work.output * priced.output
         money = work.busy_ms * hourly / replicas / HOUR_MS * 1_000_000
         due = money * (window.wall_ms / window.busy_ms if counted is BilledHours.FULL else 1)
-        rounding = (work.uncached + work.cached + work.output) / 2
-        assert paid == pytest.approx(due, rel=1e-9, abs=rounding)
+        assert paid == pytest.approx(due, rel=1e-9, abs=(work.uncached + work.cached + work.output) / 2)
         assert min(priced) >= 0
 
 
@@ -179,8 +178,7 @@ def test_the_price_of_before_a_start_holds_until_there_is_another() -> None:
     engine = metered()
     meter(engine, 1)
     first = priced(engine, 60_000)
-    again = metered(first)
-    assert again.price(70_000) is None
+    assert metered(first).price(70_000) is None
     for hourly, times in ((4 * USD, 2), (USD, 0.5)):
         dearer = priced(metered(first, hourly=hourly), 70_000)
         assert dearer.output == pytest.approx(first.output * times, abs=1)

@@ -90,8 +90,7 @@ def test_gpus_share_weights_and_only_experts_over_data_ranks() -> None:
     alone, half = on_gpu(of, Parallelism()), on_gpu(of, Parallelism(tensor=2))
     assert alone == pytest.approx(46.7e9 * 2, rel=0.001)
     assert half == pytest.approx(alone / 2, rel=0.02)
-    ranks = on_gpu(of, Parallelism(data=2, expert=True))
-    assert ranks == pytest.approx(of.shared + of.experts / 2, rel=0.02)
+    assert on_gpu(of, Parallelism(data=2, expert=True)) == pytest.approx(of.shared + of.experts / 2, rel=0.02)
     assert on_gpu(of, Parallelism(pipeline=2)) == half
 
 
@@ -326,8 +325,7 @@ def test_a_cost_is_the_price_of_an_hour_by_what_it_serves() -> None:
     made = plan(spec)
     assert made.usd is not None
     assert made.usd.output.likely == pytest.approx(1.5 / 3600 * 1e6 / made.speed.output.likely)
-    two = plan(spec.model_copy(update={"parallelism": Parallelism(tensor=2)}))
-    assert two.hourly == Decimal("2.7")
+    assert plan(spec.model_copy(update={"parallelism": Parallelism(tensor=2)})).hourly == Decimal("2.7")
     assert plan(VLLM).usd is None
 
 

@@ -183,8 +183,7 @@ def test_an_engine_that_does_not_start_costs_its_own_target_only(tmp_path: Path)
 def test_a_gateway_serves_its_other_targets_while_an_engine_starts(tmp_path: Path) -> None:
     engine = standin(tmp_path)
     keys = f'python: {engine.python}, path: {engine.path}, environment: {{MANNER: "never ready"}}'
-    spec = written(tmp_path, "slow", f"engine: vllm, context: 9, {keys}")
-    gateway = Process(tmp_path, policy(slow=spec))
+    gateway = Process(tmp_path, policy(slow=written(tmp_path, "slow", f"engine: vllm, context: 9, {keys}")))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -79,8 +79,7 @@ def test_splits_closes_and_requests_that_race_share_what_is_there(gateway: Gatew
 
 def test_what_is_split_off_is_not_waited_for(gateway: Gateway) -> None:
     """It comes back when its owner closes it, in a month perhaps: trying again in a second is no use."""
-    child = split(gateway, "lent", 0.5)
-    assert gateway.chat("lent", headers={"x-lowpass-budget": child}, **CAP).status == 200
+    assert gateway.chat("lent", headers={"x-lowpass-budget": split(gateway, "lent", 0.5)}, **CAP).status == 200
     refused = gateway.chat("lent", headers={"x-lowpass-deadline-ms": "500"}, **CAP)
     assert (refused.status, refused.headers["x-should-retry"]) == (402, "false")
 
@@ -109,8 +108,7 @@ def test_a_clock_that_jumps_finds_each_day_as_it_was(gateway: Gateway) -> None:
         booked = (f"day {number}", "daily", today + days * DAY_MS, 1, 10**9)
         change(gateway, "INSERT INTO bookings VALUES (?, ?, ?, ?, ?, 'settled')", *booked)
     before, _ = account(gateway, "daily")
-    statuses = [gateway.chat("clock", **CAP).status for _ in range(5)]
-    assert statuses == [200] * 3 + [402] * 2
+    assert [gateway.chat("clock", **CAP).status for _ in range(5)] == [200] * 3 + [402] * 2
     assert account(gateway, "daily") == (before + 3 * COST, 0)
 
 

@@ -54,8 +54,7 @@ def ledger(gateway: Gateway, *command: str, status: int = 0) -> str:
 
 
 def report(gateway: Gateway, *command: str) -> dict[str, Any]:
-    output = gateway.lowpass("report", *command, "--json")[1]
-    return dict(json.loads(output, parse_float=Decimal))
+    return dict(json.loads(gateway.lowpass("report", *command, "--json")[1], parse_float=Decimal))
 
 
 def asked(gateway: Gateway, route: str = "auto", **headers: str) -> dict[str, Any]:
@@ -294,8 +293,7 @@ def test_what_was_estimated_is_corrected_first_and_teaches(
     gateway.tick()
     assert factors["slow"] == pytest.approx(2)
     (later,) = leave(gateway)
-    again = gateway.row(later)
-    assert again["attempts"][0]["output_visible"] > 1.5 * attempt["output_visible"]
+    assert gateway.row(later)["attempts"][0]["output_visible"] > 1.5 * attempt["output_visible"]
 
 
 def test_a_price_that_is_billed_otherwise_day_after_day_is_corrected_until_that_is_revoked(gateway: Gateway) -> None:

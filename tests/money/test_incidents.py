@@ -129,8 +129,7 @@ def test_delegation_fan_out(gateway: Gateway) -> None:
     assert {reply.status for reply in replies} == {200, 429}
     for worker, reply in zip(workers * 12, replies, strict=True):
         assert reply.status == 200 or reply.error["budget"]["id"] == worker
-    used = [pot(gateway, worker) for worker in workers]
-    assert all(0 < budget["spent"] <= budget["limit"] for budget in used)
+    assert all(0 < budget["spent"] <= budget["limit"] for budget in [pot(gateway, worker) for worker in workers])
     for child in reversed(workers):
         assert gateway.request("DELETE", f"/v1/budgets/{child}").status == 200
     answered = sum(row_of(gateway, reply)["cost"] for reply in replies if reply.status == 200)
@@ -201,8 +200,7 @@ def test_multimodal_cost_of_sound_follows_its_length(gateway: Gateway) -> None:
 
 
 def test_multimodal_cost_is_refused_before_it_is_spent(gateway: Gateway, upstream: Upstream) -> None:
-    statuses = [seen(gateway, "pictures", *[picture(100)] * count).status for count in (1, 4)]
-    assert statuses == [200, 429]
+    assert [seen(gateway, "pictures", *[picture(100)] * count).status for count in (1, 4)] == [200, 429]
     assert len(upstream.requests) == 1
     assert account(gateway, "pictures")[0] == 9_000 * IN + 40 * OUT
 
@@ -275,8 +273,7 @@ BESIDE += ["/v1/audio/speech", "/v1beta/models/normal:generateContent", "/v1/cha
 def test_there_is_no_way_past_the_books(gateway: Gateway, upstream: Upstream, path: str) -> None:
     """#36592, #38111, maximhq/bifrost#2873: what passed through escaped the budget, or leaked its reservation."""
     before = gateway.rows("SELECT count(*) AS n FROM requests")
-    reply = gateway.post(path, {"model": "plain", "messages": [{"role": "user", "content": "Hi"}]})
-    assert reply.status in (404, 405)
+    assert gateway.post(path, {"model": "plain", "messages": [{"role": "user", "content": "Hi"}]}).status in (404, 405)
     assert upstream.requests == []
     assert gateway.rows("SELECT count(*) AS n FROM requests") == before
 
@@ -318,8 +315,7 @@ def test_an_estimate_has_the_thoughts_in_it(gateway: Gateway) -> None:
 def test_the_bridge_to_chat_keeps_its_row(gateway: Gateway) -> None:
     """U9, #36426, U20: a request to /v1/responses that was served by chat left no row, or showed $0."""
     for stream in (False, True):
-        reply = gateway.post("/v1/responses", {"model": "deepseek", "input": "Hi", "stream": stream})
-        row = row_of(gateway, reply)
+        row = row_of(gateway, gateway.post("/v1/responses", {"model": "deepseek", "input": "Hi", "stream": stream}))
         assert (row["state"], row["endpoint"], row["cost"]) == ("settled", "responses", 20 * IN + 40 * OUT)
         assert row["reasoning_tokens"] == 30
 

@@ -185,8 +185,7 @@ def test_a_waiting_request_is_woken_when_another_settles(
 def test_nobody_is_refused_who_would_have_fitted(tmp_path: Path, upstream: Upstream, stream: bool) -> None:
     """Room for the true costs of all and one hold more: while others hold too much, requests wait for them."""
     with serving(tmp_path, policy(upstream.url)) as gateway:
-        replies = crowd(gateway, [Wish("fits", {"stream": stream})] * 24)
-        assert served_and_refused(replies) == (24, 0)
+        assert served_and_refused(crowd(gateway, [Wish("fits", {"stream": stream})] * 24)) == (24, 0)
         within(gateway, "fits")
         gateway.check_books()
 
@@ -396,8 +395,7 @@ def test_a_stream_is_stopped_before_a_slow_store_answers(gateway: Gateway) -> No
 @each_row("route", ["thought", "mind"])
 def test_a_stream_ends_in_mid_thought(gateway: Gateway, route: str) -> None:
     """3,000 tokens of thought cost 0.30 USD; there is less, in money or in thinking tokens."""
-    chunks = streamed(gateway, route)
-    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
+    assert [chunk.choices[0].finish_reason for chunk in streamed(gateway, route) if chunk.choices][-1] == "length"
     row = gateway.only(route)
     (attempt,) = row["attempts"]
     assert (row["status"], row["state"], attempt["answered"], attempt["finish_reason"]) == (200, "settled", 0, "length")
@@ -408,15 +406,13 @@ def test_a_long_answer_is_no_thought(gateway: Gateway) -> None:
     """1,500 tokens are said under a budget of 1,200 thoughts, of which 100 are used each time."""
     assert gateway.chat("calm-thinker", stream=True).status == 200, "it has shown that its tokens come piece by piece"
     for used in (100, 200):
-        chunks = streamed(gateway, "calm")
-        assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+        assert [chunk.choices[0].finish_reason for chunk in streamed(gateway, "calm") if chunk.choices][-1] == "stop"
         assert within(gateway, "calm") == used
 
 
 def test_a_model_that_keeps_to_a_number_is_sent_it_and_answers(gateway: Gateway, upstream: Upstream) -> None:
     """No thought is cut: it ends by itself where the thinking budget does, and the answer follows."""
-    chunks = streamed(gateway, "exactly", reasoning_effort="high")
-    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert streamed(gateway, "exactly", reasoning_effort="high")[-1].choices[0].finish_reason == "stop"
     sent = int(str(upstream.last.json["thinking_token_budget"]))
     assert 500 < sent <= 1_500
     row = gateway.only("exactly")

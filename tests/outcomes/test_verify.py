@@ -178,8 +178,7 @@ def test_a_schema_of_a_client_that_is_none_says_nothing(schema: Any) -> None:
 def test_all_choices_must_be_right() -> None:
     four, five, calling = saying("4"), saying("5"), saying("", ("f", "{}"))
     rows = {(four, four): 1.0, (four, five): 0.0, (four, calling): None, (five, calling): 0.0}
-    questions = [asked(expecting(4), *answers) for answers in rows]
-    assert judged([verifier("number")], questions)[0] == list(rows.values())
+    assert judged([verifier("number")], [asked(expecting(4), *answers) for answers in rows])[0] == list(rows.values())
 
 
 @pytest.fixture

@@ -122,8 +122,7 @@ def test_thoughts_that_a_client_sends_back_are_redacted_in_their_envelope() -> N
     traces = Traces(f"I write to {MAIL}.", [{"type": "thinking", "thinking": f"\n{MAIL}?", "signature": "s"}])
     thought = closed(encode(traces).decode())
     items = [{"type": "reasoning", "summary": [], "encrypted_content": thought}, {"role": "assistant", "content": "Ok"}]
-    request = asked(Endpoint.RESPONSES, input=[HI, *items, user(MAIL)])
-    redacted, values = without(request, KINDS)
+    redacted, values = without(asked(Endpoint.RESPONSES, input=[HI, *items, user(MAIL)]), KINDS)
     (placeholder,) = values
     envelope = json.loads(redacted.raw)["input"][1]["encrypted_content"]
     traces = unseal(envelope, "")
@@ -137,8 +136,7 @@ def test_thoughts_that_a_client_sends_back_are_redacted_in_their_envelope() -> N
 
 def test_thousands_of_values(capfd: pytest.CaptureFixture[str]) -> None:
     """They are looked up: no pattern is so large that its engine gives up, and says so."""
-    addresses = [f"u{number}@host{number}.example" for number in range(3_000)]
-    text = " ".join(addresses)
+    text = " ".join([f"u{number}@host{number}.example" for number in range(3_000)])
     findings = [Finding("identifiers.email", "pii", CONTENT, *match.span()) for match in re.finditer(r"\S+", text)]
     redacted, values = redact(chat(user(text)), findings, KEY)
     assert "@" not in redacted.passages[0].text

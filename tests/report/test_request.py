@@ -114,15 +114,13 @@ def test_a_session_has_its_requests_in_order_and_adds_up(ledger: Ledger) -> None
         ("r4", "web", None, "budget_exceeded", 0),
         ("r2", "ci", "small", "200", 7),
     ]
-    spend = reported(ledger, "spend", where=("session=build",))
-    assert totals(spend, "cost_usd") == (21_507,)
+    assert totals(reported(ledger, "spend", where=("session=build",)), "cost_usd") == (21_507,)
     assert totals(report, "cost_usd", "input", "output") == (21_507, 300, 60)
     targets = cells(below(report, "targets"), "target", "cost_usd")
     assert [name for name, _ in targets[:2]] == ["large", "small"]
     assert sum(cost or 0 for _, cost in targets) == 21_507
     assert "charges" in [part.name for part in report.below]
-    early = reported(ledger, "session", subject="build", until="2026-11-02T00:00:01")
-    assert early.column("id") == ("r1",)
+    assert reported(ledger, "session", subject="build", until="2026-11-02T00:00:01").column("id") == ("r1",)
 
 
 def test_the_latest_come_newest_first_with_the_state_of_what_is_not_settled(ledger: Ledger) -> None:

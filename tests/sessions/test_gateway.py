@@ -84,8 +84,7 @@ def test_any_worker_knows(served: Process, upstream: Upstream) -> None:
 
 
 def test_a_header_raises_a_session_for_good(served: Process, upstream: Upstream) -> None:
-    raised = served.chat("auto", "Hi", {"x-lowpass-session": "h", "x-lowpass-data-class": "secret"})
-    assert went(raised) == HOME
+    assert went(served.chat("auto", "Hi", {"x-lowpass-session": "h", "x-lowpass-data-class": "secret"})) == HOME
     assert went(say(served, "h")) == HOME
 
 

@@ -61,8 +61,7 @@ def test_flavours_show_the_thinking_text(upstream: Upstream, flavour: str, field
 
 
 def test_llamacpp_counts_one_choice_and_writes_choices_first(upstream: Upstream) -> None:
-    body = post(upstream, f"/llamacpp{CHAT}", chat("many", n=3))[2]
-    reply = json.loads(body)
+    reply = json.loads(post(upstream, f"/llamacpp{CHAT}", chat("many", n=3))[2])
     assert (len(reply["choices"]), reply["usage"]["completion_tokens"]) == (3, 10)
     assert (next(iter(reply)), list(reply)[-1]) == ("choices", "timings")
 

@@ -365,8 +365,7 @@ def test_a_process_that_is_killed_is_told_and_replaced(house: House, client: ope
     (victim,) = house.children("plain", title)
     with pytest.raises(openai.APIError):
         _read(client, victim)
-    broken = house.last("plain")
-    assert broken["attempts"][0]["outcome"] in ("server_error", "cut")
+    assert house.last("plain")["attempts"][0]["outcome"] in ("server_error", "cut")
     assert told(client, asked("auto", False)).choices[0].text
     house.ready("plain")
     until(lambda: _answers(client), 60)

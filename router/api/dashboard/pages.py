@@ -70,8 +70,7 @@ def draw(request: Request, template: str, status: int = 200, **values: Any) -> R
     """Values that every page needs come from the request: where it is, and who is signed in."""
     caller = getattr(request.state, "caller", None)
     about = {"here": request.url.path, "caller": caller, "refresh": None}
-    page = _TEMPLATES.get_template(template).render(about | values)
-    return Response(page, status, HEADERS, media_type="text/html")
+    return Response(_TEMPLATES.get_template(template).render(about | values), status, HEADERS, media_type="text/html")
 
 
 async def for_browsers(request: Request) -> None:

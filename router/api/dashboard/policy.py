@@ -35,8 +35,7 @@ def add(router: APIRouter, site: Dashboard) -> None:
         form = await posted(request)
         text = form.get("policy", "").replace("\r\n", "\n")
         if len(text.encode()) > LARGEST:
-            message = f"The policy is larger than {LARGEST // 1024} KiB."
-            raise ClientError(413, "request_too_large", message)
+            raise ClientError(413, "request_too_large", f"The policy is larger than {LARGEST // 1024} KiB.")
         days = next((days for days in DAYS if form.get("days") == str(days)), USUAL)
         path, data = Path(site.policy().path), text.encode()
         config = await asyncio.to_thread(try_policy, data, path)

@@ -75,8 +75,7 @@ def add(router: APIRouter, site: Dashboard) -> None:
 
 async def _read(site: Dashboard, name: str, question: Parameters) -> Report:
     standings = await site.budgets() if definition(name).needs_pots else None
-    targets = site.policy().targets
-    return await asyncio.to_thread(partial(read, site.ledger, name, question, targets, standings))
+    return await asyncio.to_thread(partial(read, site.ledger, name, question, site.policy().targets, standings))
 
 
 # The pages' routes, and who is let in.
@@ -91,8 +90,7 @@ def routes(site: Dashboard) -> APIRouter:
     entry = SignIn(site.keyring, site.secret, site.ledger)
 
     async def guard(request: Request) -> None:
-        headers = dict(request.scope["headers"])
-        request.state.caller = await entry.caller(headers, request.cookies.get(COOKIE))
+        request.state.caller = await entry.caller(dict(request.scope["headers"]), request.cookies.get(COOKIE))
 
     router = APIRouter(dependencies=[Depends(for_browsers)])
     _doors(router, entry)

@@ -392,8 +392,7 @@ class Recovery:
         held = _held(request)
         reply = await self._settle(owner, request_id, held, ())
         if reply[0] == NEEDS:
-            above = await self._children.ancestors(str(reply[1]))
-            reply = await self._settle(owner, request_id, held, above)
+            reply = await self._settle(owner, request_id, held, await self._children.ancestors(str(reply[1])))
         if reply[0] != DONE:
             return False
         self._rows.recovered(request_id, held, _granted(request))

@@ -24,16 +24,3 @@ Detector = Annotated[
     | SecondOpinion,
     Field(discriminator="kind"),
 ]
-
-__all__ = [
-    "Detector",
-    "HealthDetector",
-    "Identifiers",
-    "Keywords",
-    "Markings",
-    "NamesDetector",
-    "Patterns",
-    "SecondOpinion",
-    "Secrets",
-    "SourceCode",
-]

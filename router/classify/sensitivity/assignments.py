@@ -95,8 +95,7 @@ def jumbled(value: str) -> bool:
 
 def patchy(value: str) -> bool:
     """Letters and digits in turn, as in no name of a program."""
-    pieces = len(_RUN.pieces.findall(value))
-    return pieces * 3 >= len(value) and not value.isalpha()
+    return len(_RUN.pieces.findall(value)) * 3 >= len(value) and not value.isalpha()
 
 
 def bits(value: str) -> float:
@@ -171,8 +170,7 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
             yield Span(first, last)
     elif mark != "(":
         last = _unquoted(text, end - 1, line=line, sentence=_said(mark))
-        value = text[end - 1 : last]
-        if _plausible_unquoted(value, text[last : last + 2], place, mark):
+        if _plausible_unquoted(text[end - 1 : last], text[last : last + 2], place, mark):
             yield Span(end - 1, last)
 
 

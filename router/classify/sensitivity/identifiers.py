@@ -19,11 +19,7 @@ def _form(row: dict[str, Any]) -> Form:
         import_module(each).is_valid if each.startswith("stdnum.") else getattr(checksums, each)
         for each in filter(None, check.split("|"))
     ]
-
-    def one_agrees(number: str) -> bool:
-        return any(is_valid(number) for is_valid in checks)
-
-    valid: Valid = one_agrees if len(checks) > 1 else [*checks, always][0]
+    valid: Valid = (lambda number: any(each(number) for each in checks)) if len(checks) > 1 else [*checks, always][0]
     if "words" in row:
         reach = row.get("reach", FAR)
         return beside(name, row["words"], row["number"], valid, NEAR if reach == "near" else reach)
@@ -69,8 +65,7 @@ class Identifiers(DetectorModel):
         reached: dict[tuple[Path, bool], int] = {}
         widest = []
         for finding in sorted(own, key=lambda each: (each.start, -each.end, not each.exact, _ORDER[each.detector])):
-            around = {True, finding.exact}
-            if all(finding.end > reached.get((finding.path, exact), -1) for exact in around):
+            if all(finding.end > reached.get((finding.path, exact), -1) for exact in {True, finding.exact}):
                 reached[finding.path, finding.exact] = finding.end
                 widest.append(finding)
         return widest

@@ -157,8 +157,7 @@ def _literal(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _cookie(text: str, start: int, end: int) -> Iterator[Span]:
-    line = text[end : end + _LONGEST_HEADER].partition("\n")[0]
-    for match in IS.pairs.finditer(line):
+    for match in IS.pairs.finditer(text[end : end + _LONGEST_HEADER].partition("\n")[0]):
         # A session's key has 120 bits at least.
         if token(match[2], least=20) and not IS.passing.search(match[1]):
             yield Span(end + match.start(2), end + match.end(2))

@@ -93,9 +93,7 @@ def instance(schema: Json, root: Json | None = None) -> object:
     kind = str(kind[0] if isinstance(kind, list) else kind).lower()  # Gemini writes types in capitals
     if kind == "object":
         return {name: instance(record(part), root) for name, part in record(schema.get("properties")).items()}
-    if kind == "array":
-        return [instance(record(schema.get("items")), root)]
-    return _SCALARS[kind]
+    return [instance(record(schema.get("items")), root)] if kind == "array" else _SCALARS[kind]
 
 
 _TABLE = table("testing/upstream/behaviours.yaml")
@@ -184,8 +182,7 @@ def _call_tools(ask: Ask, count: int) -> Answer:
     if not ask.tools and ask.schema:
         return _fit_schema(ask, 0)
     offered = [(tool.name, instance(tool.schema)) for tool in ask.tools] or [("get_weather", {"city": STRING})]
-    chosen = (offered * count)[:count]
-    texts = [(name, msgspec.json.encode(value).decode()) for name, value in chosen]
+    texts = [(name, msgspec.json.encode(value).decode()) for name, value in (offered * count)[:count]]
     calls = tuple(ScriptedCall(f"call_{i}", name, text) for i, (name, text) in enumerate(texts))
     return Answer(calls=calls, finish="tool_calls")
 
@@ -328,8 +325,7 @@ def chunks(frames: list[SseFrame], framing: Framing, newline: str = "\n") -> Ite
 def split(data: bytes) -> Iterator[bytes]:
     """Cut inside the field's name, after its colon, inside a UTF-8 character and between the closing newlines."""
     inside_character = next((i for i in range(len(data)) if data[i] & 0xC0 == 0x80), len(data) // 2)
-    cuts = sorted({0, 2, 5, inside_character, len(data) - 1, len(data)})
-    for start, end in pairwise(cuts):
+    for start, end in pairwise(sorted({0, 2, 5, inside_character, len(data) - 1, len(data)})):
         yield data[start:end]
 
 

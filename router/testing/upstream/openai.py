@@ -213,8 +213,7 @@ class OpenAIChat(_OpenAIWire):
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": answer.finish}
 
     def _deltas(self, answer: Answer, index: int) -> Iterator[Json]:
-        pieces = [{"role": "assistant", "content": None if answer.calls else ""}, *self._pieces(answer)]
-        for piece in pieces:
+        for piece in [{"role": "assistant", "content": None if answer.calls else ""}, *self._pieces(answer)]:
             token = piece.get("content")
             logprobs = logprobs_of((token,)) if answer.logprobs and isinstance(token, str) and token else None
             yield {"index": index, "delta": piece, "logprobs": logprobs, "finish_reason": None}

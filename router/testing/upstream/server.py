@@ -70,8 +70,7 @@ class Recorded:
     def public(self) -> Json:
         """As `/_control/requests` shows it."""
         names = ("connection", "method", "path", "query", "headers", "received", "finished", "client_gone")
-        shown = {name: getattr(self, name) for name in names}
-        return {**shown, "body": self.body.decode(errors="replace")}
+        return {**{name: getattr(self, name) for name in names}, "body": self.body.decode(errors="replace")}
 
 
 _NUMBERS = count(1)
@@ -309,8 +308,7 @@ class ScriptedServer:
         headers = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"}
         headers |= behaviour.headers
         await connection.write(head(200, {**headers, "cache-control": "no-cache", "x-request-id": "req_upstream"}))
-        frames = _broken(wire.frames(ask, behaviour), behaviour, wire)
-        await self._frames(connection, frames, wire, behaviour)
+        await self._frames(connection, _broken(wire.frames(ask, behaviour), behaviour, wire), wire, behaviour)
         if behaviour.breaks is Break.HANG:
             await _silence()
         elif behaviour.breaks is Break.CUT:

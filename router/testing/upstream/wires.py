@@ -166,8 +166,7 @@ class Gemini(WireFormat):
         ]
 
     def error(self, fault: Fault) -> tuple[int, object]:
-        row = _GEMINI_ERRORS.get(fault.kind, (400, "INVALID_ARGUMENT", fault.message))
-        code, status, message, *details = row
+        code, status, message, *details = _GEMINI_ERRORS.get(fault.kind, (400, "INVALID_ARGUMENT", fault.message))
         more = {"details": details} if details else {}
         return code, {"error": {"code": code, "message": message, "status": status, **more}}
 

@@ -22,8 +22,7 @@ _numbers = count(1)
 
 def account(name: str, limit: int, **fields: object) -> Account:
     """For ever, hard, in nano-USD and for all targets unless `fields` say otherwise."""
-    plain = Account(id=name, budget=name, scope="all", limit=limit)
-    return structs.replace(plain, **fields)
+    return structs.replace(Account(id=name, budget=name, scope="all", limit=limit), **fields)
 
 
 def thinking(name: str, limit: int, **fields: object) -> Account:

@@ -114,8 +114,7 @@ class RedisOpened(Opened):
             self._client.zincrby(f"{{{self._tag}}}:owners", -ms, str(owner))
 
     async def forget(self, request_id: str) -> None:
-        kept = self._client.hgetall(f"{{{self._tag}}}:r:{request_id}")
-        for name, amount in kept.items():
+        for name, amount in self._client.hgetall(f"{{{self._tag}}}:r:{request_id}").items():
             start, bar, account = str(name).partition("|")
             if bar:
                 self._client.hincrby(f"{{{self._tag}}}:a:{account}", f"h:{start}", -int(amount))

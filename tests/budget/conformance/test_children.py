@@ -21,8 +21,7 @@ async def test_a_child_holds_its_limit_in_its_parent(desk: Desk) -> None:
     held = await desk.hold([child], 300)
     assert await desk.refuses(child, 101)
     await desk.settle(held, 250)
-    rest = await desk.granted([PARENT], ask(1, 1_000, 1_000))
-    assert rest.granted.usd == 600
+    assert (await desk.granted([PARENT], ask(1, 1_000, 1_000))).granted.usd == 600
     assert await desk.balances(child, PARENT) == [(250, 0), (0, 1_000)]
 
 

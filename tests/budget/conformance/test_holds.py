@@ -82,8 +82,7 @@ async def test_a_refusal_says_whose_and_leaves_nothing(
 
 @at_desk
 async def test_a_target_that_its_account_does_not_pay_for_is_named(desk: Desk) -> None:
-    only_b = {"targets": frozenset({"b"})}
-    accounts = [account("p", 10**9), account("a", 99, **ONLY_A), account("b", 999, **only_b)]
+    accounts = [account("p", 10**9), account("a", 99, **ONLY_A), account("b", 999, targets=frozenset({"b"}))]
     reservation = await desk.granted(accounts, WANTED)
     assert unpaid(accounts, reservation) == {"a"}
     assert (reservation.at("b"), reservation.at("c")) == (Amount(999, 0), Amount(1_000, 0))

@@ -137,8 +137,7 @@ class World:
 
     def together(self, key: str, prompts: Iterable[Prompt], *, session: str = "") -> None:
         """All of them are in progress at once."""
-        ends = [self.begin(key, prompt, session=session) for prompt in prompts]
-        for end in ends:
+        for end in [self.begin(key, prompt, session=session) for prompt in prompts]:
             end(COST, True, None)
 
     def passes(self, key: str, prompt: Prompt, session: str = "") -> bool:
