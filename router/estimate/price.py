@@ -13,7 +13,6 @@ from router.types.account import Amount
 from router.types.attempt import CountSource, Usage
 from router.types.price import (
     DEAREST_UNIT,
-    KIN,
     UNITS_PER_RATE,
     WORST_CASE,
     CallScope,
@@ -25,6 +24,10 @@ from router.types.price import (
     TokenPrices,
     Writes,
 )
+from router.types.tables import table
+
+KIN: Mapping[str, Sequence[str]] = table("estimate/rates.yaml")
+"""What a rate that is not stated is charged as: the first of these that is. Never free, never a discount."""
 
 # Which rules of a price apply: to a size, a service tier, a region, a moment.
 

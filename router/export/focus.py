@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from router.estimate.price import KIN
 from router.ledger.facts import ATTEMPTS, HOUR_MS, LATE, Label, Query, Sums
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
 from router.ledger.write import BUCKETS
-from router.types.price import KIN, UNITS_PER_RATE, CostSource, Price, Prices, price_then, shared, usd_from_nano
+from router.types.price import UNITS_PER_RATE, CostSource, Price, Prices, price_then, shared, usd_from_nano
 from router.types.tables import table
 
 # The columns of an export, in their order: those of the specification by name, then our own with the prefix `x_`.

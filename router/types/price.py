@@ -9,8 +9,6 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
-from router.types.tables import table
-
 # Exact money: integer nano-USD, rates in nano-USD per million units, `Decimal` at the edges, never float.
 
 NANO_PER_USD = 1_000_000_000
@@ -88,10 +86,6 @@ class TokenPrices(RatesOf[int], frozen=True, kw_only=True):
 
     input: int
     output: int
-
-
-KIN: Mapping[str, Sequence[str]] = table("types/rates.yaml")
-"""What a rate that is not stated is charged as: the first of these that is. Never free, never a discount."""
 
 
 class PriceHours(Struct, frozen=True, kw_only=True):

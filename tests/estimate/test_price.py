@@ -7,10 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from router.estimate.price import UNLIMITED, call_price, charge
+from router.estimate.price import KIN, UNLIMITED, call_price, charge
 from router.types.attempt import CountSource, Usage
 from router.types.price import (
-    KIN,
     NANO_PER_USD,
     CallScope,
     Cost,
