@@ -150,12 +150,13 @@ def test_a_ledger_that_is_older_than_redis_is_an_incident_with_its_size(
     tmp_path: Path, upstream: Upstream, postgres: Server
 ) -> None:
     """As one is that a backup was put back to. Here it is empty."""
+    places = [{"LOWPASS_DATABASE_URL": postgres.empty()} for _ in range(2)]
     with RedisProcess() as redis:
-        for number in range(2):
-            environ = {"LOWPASS_REDIS_URL": redis.url.reveal(), "LOWPASS_DATABASE_URL": postgres.empty()}
-            with serving(tmp_path / str(number), policy(upstream.url), environ) as gateway:
-                until(lambda: gateway.chat("closed").status == 200)
-                gateway.check_books()
-                until(lambda: number == 0 or "lost_booking" in gateway.lowpass("report", "incidents")[1])
-                told = gateway.lowpass("report", "incidents", "--json")[1]
-    assert "the ledger is older than Redis, which has spent more in 1 accounts: 0.01002 USD of closed" in told
+        environ = {"LOWPASS_REDIS_URL": redis.url.reveal()}
+        with serving(tmp_path / "before", policy(upstream.url), environ | places[0]) as gateway:
+            until(lambda: gateway.chat("closed").status == 200)
+            gateway.check_books()
+        with serving(tmp_path / "after", policy(upstream.url), environ | places[1]) as gateway:
+            until(lambda: "lost_booking" in gateway.lowpass("report", "incidents")[1])
+            incidents = gateway.lowpass("report", "incidents", "--json")[1]
+    assert "the ledger is older than Redis, which has spent more in 1 accounts: 0.01002 USD of closed" in incidents
