@@ -36,8 +36,6 @@ LONGEST_LIFE_S = 3_660 * DAY_S
 MOST_USD, MOST_LIMIT_USD = Decimal(10**9), Decimal(9_000_000)
 """Of a part, and of a limit: as in a policy."""
 MOST_TOKENS = 10**15
-_PLACES = 12
-"""Decimals of an amount: what is below a nano-USD is not given."""
 
 
 class SplitBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,9 +103,9 @@ def _limit(account: Account, amount: Decimal | None, tokens: int | None, most: D
         return tokens
     if tokens is not None:
         raise invalid("limit_thinking_tokens", f"'{account.id}' counts {account.unit}: send limit_usd.")
-    if amount is None or not amount.is_finite() or not 0 < amount <= most or amount != round(amount, _PLACES):
-        raise invalid("limit_usd", f"Send an amount in USD above 0, up to {most}, with at most {_PLACES} decimals.")
-    nano = int(amount * NANO_PER_USD)
+    if amount is None or not amount.is_finite() or not 0 < amount <= most:
+        raise invalid("limit_usd", f"Send an amount in USD above 0, up to {most}.")
+    nano = int(amount * NANO_PER_USD)  # a third of a dollar is rounded down
     if nano == 0:
         raise invalid("limit_usd", "Send at least 0.000000001 USD.")
     return nano

@@ -14,7 +14,7 @@ from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, Bud
 from router.dispatch.meter import PAST_CAP, Meter, apart
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
 from router.estimate.learn import BOOKED, IN_FLIGHT_MS, MOST_OUTPUT_BYTES
-from router.estimate.price import charge
+from router.estimate.price import believed, charge
 from router.redact.restore import Restorer
 from router.types.attempt import (
     CACHED_BESIDE,
@@ -35,7 +35,7 @@ from router.types.attempt import (
     Usage,
 )
 from router.types.decision import Candidate, FittedRequest
-from router.types.price import Cost, CostSource, Price
+from router.types.price import Cost, CostSource
 from router.types.request import MEDIA as MEDIA_SCRIPT
 from router.types.request import Endpoint
 from router.types.target import Contract
@@ -64,12 +64,6 @@ REPEATS, ECHOES = 4, 3
 FASTEST_MS = 0.4
 """In which a target may write a token, before anything is known of its pace: the quickest write 2,500 in a second."""
 UNCOUNTED = "more output than counted"
-MOST_UNITS = 100
-"""Searches, pages and the like that one answer may report: the longest research of a hosted tool makes dozens."""
-DEARER = CHEAPER = 100
-"""A provider's own figure is believed from that part up to so many times what its tokens cost here …"""
-BELIEVED_NANO = 10**9
-"""… and this, in nano-USD, for what no token shows."""
 BYTES_PER_SOUND = 8_192
 """A token of an image or of sound has fewer in base64."""
 _MEDIA = ("output_audio", "output_image", "output_video")
@@ -253,9 +247,10 @@ class AttemptRecord:
             usage = self._estimated(sum(text) or size, left=False, finish=reply.finish_reason, text=text)
         else:
             chars = max(len(reply.text) - self._echoed, 0)
-            credible = partial(_credible, usage, chars, reply.has_answer)
+            credible = partial(_credible, usage, chars, len(reply.content) - self._echoed, reply.has_answer)
             if not (embeds or credible(size) or credible(self._written(reply.body, usage.totals.output))):
-                usage = self._recounted(usage, max(chars, self._written(reply.body, usage.totals.output)) or size)
+                written = max(chars, self._written(reply.body, usage.totals.output)) or size
+                usage = self._recounted(usage, written, OutputText(reply.text).sizes())
             usage = self._bounded(usage, size)
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
@@ -282,8 +277,9 @@ class AttemptRecord:
             text = decoder.text.sizes()
             usage = self._estimated(size, left=left, goes_on=goes_on, finish=decoder.finish_reason, text=text)
         elif not (left or goes_on) and (decoder.finished or 2 * counted.totals.output >= size / self._mean_bytes):
-            credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
-            usage = self._bounded(counted if credible else self._recounted(counted, size), size)
+            chars = decoder.output_chars - self._echoed
+            credible = _credible(counted, chars, chars - self._thought, decoder.has_answer, size)
+            usage = self._bounded(counted if credible else self._recounted(counted, size, decoder.text.sizes()), size)
         else:
             # What the provider had counted; its output is as estimated, where that is more: Anthropic's begins with 1.
             estimated = self._estimated(size, left=left, goes_on=goes_on)
@@ -306,11 +302,13 @@ class AttemptRecord:
         if response is not None:
             unread, waiting = response.unread()
             with suppress(Exception):  # what can't be read can't be counted
-                events = decoder.feed(unread)
+                for piece in unread.splitlines(keepends=True):
+                    events += decoder.feed(piece)
+                    self._thought = self._thought if decoder.has_answer else decoder.output_chars
             self._pieces += events.count(b"\n\n")
             self._waiting += waiting * decoder.output_chars // max(1, self.received_bytes + len(unread))
             if not decoder.has_answer:
-                self._thought = decoder.output_chars + self._waiting
+                self._thought += self._waiting
             if unread and self.meter is not None:
                 self.meter.due(decoder, 0.0)
         return events
@@ -354,10 +352,13 @@ class AttemptRecord:
         size = len(text) - self._apart(*apart(bytes(text)), tokens) - self._echoed
         return max(0, size - ENVELOPE * self.call.n) + max(0, beside)
 
-    def _recounted(self, counted: Usage, size: int) -> Usage:
+    def _recounted(self, counted: Usage, size: int, text: TextBytes) -> Usage:
         """What the provider counted of a whole answer, but its output: it can't have counted all that came. That is as
-        where nothing is counted."""
-        estimated = self._estimated(size, left=False)
+        where nothing is counted, beside the hidden thoughts that it counted."""
+        estimated, thoughts = self._estimated(size, left=False), (counted.output_reasoning or 0) * self._hides
+        if thoughts:
+            visible = max(self._tokens(size), ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED)))
+            estimated = structs.replace(estimated, output_visible=visible, output_reasoning=thoughts)
         read = counted.input_uncached if counted.totals.input else estimated.input_uncached
         changes = {"input_uncached": read, "violations": (*counted.violations, UNCOUNTED), "provider_cost": None}
         return structs.replace(counted, **{name: getattr(estimated, name) for name in _OUTPUT}, **changes)
@@ -497,7 +498,7 @@ class AttemptRecord:
             if price is not target.model.price or target.served is not None:
                 self._learned.measured.served(target, price)
             if usage.units or usage.provider_cost is not None:
-                usage = self._believed(usage, took, price)
+                usage = believed(price, usage, at_ms=self._started_ms, took_ms=took, region=target.region)
             if outcome == "ok" and target.engine is None:
                 # Of a stream until all of it had come: None where its client may have been what was slow.
                 arrived = None if self._response is None else self._response.arrived_ms
@@ -566,33 +567,19 @@ class AttemptRecord:
             cut=outcome != "ok" or finish_reason == "length",
         )
 
-    def _believed(self, usage: Usage, took: int, price: Price | None) -> Usage:
-        """Without fees and figures of the provider's that can't be true."""
-        violations, units = list(usage.violations), dict(usage.units)
-        for name, number in usage.units.items():
-            if number > MOST_UNITS:
-                violations.append(f"{number} {name} reported")
-                units[name] = MOST_UNITS
-        stated = usage.provider_cost
-        if stated is not None:
-            counted, region = structs.replace(usage, units=units, provider_cost=None), self.step.target.region
-            own = charge(price, counted, at_ms=self._started_ms, took_ms=took, region=region)
-            # What nobody knows the price of may cost next to nothing, but not nothing.
-            least = min(own.nano, 1) if own.source is CostSource.UNPRICED else own.nano / CHEAPER
-            if not least <= stated <= DEARER * own.nano + BELIEVED_NANO:
-                violations.append(f"a cost of {stated} nano-USD reported")
-                stated = None
-        if len(violations) == len(usage.violations):
-            return usage
-        return structs.replace(usage, violations=tuple(violations), units=units, provider_cost=stated)
-
     def _elapsed(self) -> int:
         return int((self._clock() if self._ended is None else self._ended) - self._start)
 
 
-def _credible(usage: Usage, chars: int, answered: bool, size: int) -> bool:
-    """Whether so many tokens may be so many characters of text, an answer at all, and so many bytes."""
+def _credible(usage: Usage, chars: int, answer: int, answered: bool, size: int) -> bool:
+    """Whether so many tokens may be so many characters of text, of which those without thoughts are so many of an
+    answer, an answer at all, and so many bytes."""
     output, shown = usage.totals.output, usage.output_image + usage.output_audio + usage.output_video
     answers = (output > 0 or shown > 0 or not answered) and UNREADABLE_USAGE not in usage.violations
-    most = output * BYTES_PER_TOKEN
-    return answers and chars <= most and size <= most + SLACK_BYTES + shown * BYTES_PER_SOUND
+    most, visible = output * BYTES_PER_TOKEN, output - (usage.output_reasoning or 0)
+    return (
+        answers
+        and chars <= most
+        and answer <= visible * BYTES_PER_TOKEN
+        and size <= most + SLACK_BYTES + shown * BYTES_PER_SOUND
+    )

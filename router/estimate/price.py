@@ -178,6 +178,35 @@ def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 
     return Cost(nano, source, price.version, own, flagged, *_parts(price, some, usage))
 
 
+MOST_UNITS = 100
+"""Searches, pages and the like that one answer may report: the longest research of a hosted tool makes dozens."""
+DEARER = CHEAPER = 100
+"""A provider's own figure is believed from that part up to so many times what its tokens cost here …"""
+BELIEVED_NANO = 10**9
+"""… and this, in nano-USD, for what no token shows."""
+
+
+def believed(price: Price | None, usage: Usage, *, at_ms: int, took_ms: int, region: str) -> Usage:
+    """Without fees and figures of the provider's that can't be true. As `charge`."""
+    violations, units = list(usage.violations), dict(usage.units)
+    for name, number in usage.units.items():
+        if number > MOST_UNITS:
+            violations.append(f"{number} {name} reported")
+            units[name] = MOST_UNITS
+    stated = usage.provider_cost
+    if stated is not None:
+        counted = structs.replace(usage, units=units, provider_cost=None)
+        own = charge(price, counted, at_ms=at_ms, took_ms=took_ms, region=region)
+        # What nobody knows the price of may cost next to nothing, but not nothing.
+        least = min(own.nano, 1) if own.source is CostSource.UNPRICED else own.nano / CHEAPER
+        if not least <= stated <= DEARER * own.nano + BELIEVED_NANO:
+            violations.append(f"a cost of {stated} nano-USD reported")
+            stated = None
+    if len(violations) == len(usage.violations):
+        return usage
+    return structs.replace(usage, violations=tuple(violations), units=units, provider_cost=stated)
+
+
 def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[CallTerms, int]:
     """What the price alone says, in nano-USD, whatever the provider states."""
     some = CallTerms(price, price.each)
