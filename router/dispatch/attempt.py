@@ -302,7 +302,8 @@ class AttemptRecord:
         if response is not None:
             unread, waiting = response.unread()
             with suppress(Exception):  # what can't be read can't be counted
-                for piece in unread.splitlines(keepends=True):
+                # Of what shows its thoughts: where they end.
+                for piece in unread.splitlines(keepends=True) if self._shows and not decoder.has_answer else (unread,):
                     events += decoder.feed(piece)
                     self._thought = self._thought if decoder.has_answer else decoder.output_chars
             self._pieces += events.count(b"\n\n")
