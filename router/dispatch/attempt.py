@@ -247,7 +247,7 @@ class AttemptRecord:
             usage = self._estimated(sum(text) or size, left=False, finish=reply.finish_reason, text=text)
         else:
             chars = max(len(reply.text) - self._echoed, 0)
-            credible = partial(_credible, usage, chars, len(reply.content) - self._echoed, reply.has_answer)
+            credible = partial(_credible, usage, chars, reply.has_answer)
             if not (embeds or credible(size) or credible(self._written(reply.body, usage.totals.output))):
                 written = max(chars, self._written(reply.body, usage.totals.output)) or size
                 usage = self._recounted(usage, written, OutputText(reply.text).sizes())
@@ -277,8 +277,7 @@ class AttemptRecord:
             text = decoder.text.sizes()
             usage = self._estimated(size, left=left, goes_on=goes_on, finish=decoder.finish_reason, text=text)
         elif not (left or goes_on) and (decoder.finished or 2 * counted.totals.output >= size / self._mean_bytes):
-            chars = decoder.output_chars - self._echoed
-            credible = _credible(counted, chars, chars - self._thought, decoder.has_answer, size)
+            credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
             usage = self._bounded(counted if credible else self._recounted(counted, size, decoder.text.sizes()), size)
         else:
             # What the provider had counted; its output is as estimated, where that is more: Anthropic's begins with 1.
@@ -355,11 +354,16 @@ class AttemptRecord:
 
     def _recounted(self, counted: Usage, size: int, text: TextBytes) -> Usage:
         """What the provider counted of a whole answer, but its output: it can't have counted all that came. That is as
-        where nothing is counted, beside the hidden thoughts that it counted."""
-        estimated, thoughts = self._estimated(size, left=False), (counted.output_reasoning or 0) * self._hides
-        if thoughts:
-            visible = max(self._tokens(size), ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED)))
-            estimated = structs.replace(estimated, output_visible=visible, output_reasoning=thoughts)
+        where nothing is counted, beside the thoughts that it counted."""
+        estimated = self._estimated(size, left=False)
+        if thoughts := counted.output_reasoning:
+            most = max(self._tokens(size), ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED)))
+            estimated = structs.replace(
+                estimated,
+                output_visible=estimated.output_visible if self._shows else most,
+                output_reasoning=max(thoughts, estimated.output_reasoning or 0),
+                reasoning_source=counted.reasoning_source,
+            )
         read = counted.input_uncached if counted.totals.input else estimated.input_uncached
         changes = {"input_uncached": read, "violations": (*counted.violations, UNCOUNTED), "provider_cost": None}
         return structs.replace(counted, **{name: getattr(estimated, name) for name in _OUTPUT}, **changes)
@@ -572,15 +576,10 @@ class AttemptRecord:
         return int((self._clock() if self._ended is None else self._ended) - self._start)
 
 
-def _credible(usage: Usage, chars: int, answer: int, answered: bool, size: int) -> bool:
-    """Whether so many tokens may be so many characters of text, of which those without thoughts are so many of an
-    answer, an answer at all, and so many bytes."""
+def _credible(usage: Usage, chars: int, answered: bool, size: int) -> bool:
+    """Whether so many tokens may be so many characters of text, an answer at all, which is no thought, and so many
+    bytes."""
     output, shown = usage.totals.output, usage.output_image + usage.output_audio + usage.output_video
-    answers = (output > 0 or shown > 0 or not answered) and UNREADABLE_USAGE not in usage.violations
-    most, visible = output * BYTES_PER_TOKEN, output - (usage.output_reasoning or 0)
-    return (
-        answers
-        and chars <= most
-        and answer <= visible * BYTES_PER_TOKEN
-        and size <= most + SLACK_BYTES + shown * BYTES_PER_SOUND
-    )
+    answers = (usage.output_visible > 0 or shown > 0 or not answered) and UNREADABLE_USAGE not in usage.violations
+    most = output * BYTES_PER_TOKEN
+    return answers and chars <= most and size <= most + SLACK_BYTES + shown * BYTES_PER_SOUND
