@@ -243,14 +243,14 @@ class AttemptRecord:
         usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
         self.received_bytes = size
         if usage is None:
-            text = OutputText(reply.text).sizes()
+            text = _text(reply)
             usage = self._estimated(sum(text) or size, left=False, finish=reply.finish_reason, text=text)
         else:
             chars = max(len(reply.text) - self._echoed, 0)
             credible = partial(_credible, usage, chars, reply.has_answer)
             if not (embeds or credible(size) or credible(self._written(reply.body, usage.totals.output))):
                 written = max(chars, self._written(reply.body, usage.totals.output)) or size
-                usage = self._recounted(usage, written, OutputText(reply.text).sizes())
+                usage = self._recounted(usage, written, _text(reply))
             usage = self._bounded(usage, size)
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
@@ -574,6 +574,11 @@ class AttemptRecord:
 
     def _elapsed(self) -> int:
         return int((self._clock() if self._ended is None else self._ended) - self._start)
+
+
+def _text(reply: TargetReply) -> TextBytes:
+    """Of a Responses answer all that it put out."""
+    return OutputText(reply.text or bytes(reply.body.get("output", b"")).decode(errors="replace")).sizes()
 
 
 def _credible(usage: Usage, chars: int, answered: bool, size: int) -> bool:
