@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -43,24 +42,13 @@ from router.ledger.adjust import COMPARED_MS, PRICE
 from router.ledger.journal import BESIDE, SqliteJournal, TeeJournal
 from router.ledger.keys import used
 from router.ledger.ledger import Ledger, SqliteLedger, claim, instance_secret
-from router.ledger.verify import lasting
 from router.ledger.write import recover, renew
 from router.observe.observer import observer
 from router.pipeline import JUDGED, Pipeline
 from router.recorder import OutcomeRecorder, learned_from
 from router.screen import ScreenSources
 from router.settings import Settings
-from router.types.account import (
-    GRANTED,
-    LEASE_MS,
-    RATE_ACCOUNTS,
-    Account,
-    BudgetStore,
-    Journal,
-    LocalJournal,
-    StoreUnavailable,
-    Unit,
-)
+from router.types.account import GRANTED, LEASE_MS, Account, BudgetStore, Journal, LocalJournal, StoreUnavailable, Unit
 from router.types.attempt import Adapter, Transport
 from router.types.clock import monotonic_s, now_ms
 from router.types.decision import Served
@@ -79,8 +67,6 @@ RECOVER_EVERY = 10
 """Ticks between two looks at leases: ours are renewed, those of processes that died are charged."""
 RECONCILE_EVERY = 6
 """Of so many looks at leases one compares rows and bookings, where they are in different stores."""
-MOST_TOLD = 5
-"""Accounts that an incident names."""
 LOOPS_OVERLAP_MS = 3_000
 """Of two readings of what other processes stopped: they write it a second later at most."""
 FORGET_EVERY = 86_400
@@ -136,6 +122,8 @@ class Stores:
         with its size. Were Redis to lose its data, that could be spent once more. Raises `StoreUnavailable`."""
         if self._url is None:
             return
+        from router.report.budgets import beyond_bookings
+
         beyond = await asyncio.to_thread(beyond_bookings, self._url, self._ledger, {})
         units = {budget.id: budget.unit for budget in self._budgets()}
         more = [
@@ -144,8 +132,8 @@ class Stores:
             if kind == "s" and amount > 0 and units.get(budget := account.partition("|")[0]) in GRANTED
         ]
         if more:
-            first = ", ".join(more[:MOST_TOLD])
-            reason = f"the ledger is older than Redis, which has spent more in {len(more)} accounts: {first}"
+            sums = ", ".join(more[:5])
+            reason = f"the ledger is older than Redis, which has spent more in {len(more)} accounts: {sums}"
             _log.error(reason)
             self._redis.rows.lost(f"{crc32(reason.encode()):08x}", "store", "redis", reason)  # once for all processes
 
@@ -165,35 +153,6 @@ class Stores:
         """What this process may spend of an account while the store is gone."""
         outage = next((budget.outage for budget in self._budgets() if budget.id == account.budget), None)
         return nano_from_usd(outage.fail_open_within_usd) if isinstance(outage, FailOpenWithin) else 0
-
-
-def beyond_bookings(url: Secret, ledger: Ledger, since: Mapping[str, int]) -> set[tuple[str, int, str, int]]:
-    """Account, window start, kind (`s`: spent, `h`: held), and what Redis has beyond the bookings, where that stays so.
-    `since`: from when on windows of a budget, or of an account, count that Redis lacks: others may be gone from it.
-
-    Waits where they differ; not for an event loop. Raises `StoreUnavailable`.
-    """
-    from router.budget.redis.server import windows  # brings the client of Redis
-
-    return lasting(lambda: _differing(asyncio.run(windows(url)), *query.booked(ledger)[:2], since))
-
-
-def _differing(
-    there: Mapping[tuple[str, int, str], int],
-    spent: Sequence[query.Spent],
-    held: Sequence[query.Held],
-    since: Mapping[str, int],
-) -> set[tuple[str, int, str, int]]:
-    sums = Counter({(account, start, "s"): amount for account, start, amount in spent})
-    for _, account, start, amount in held:
-        sums[account, start, "h"] += amount
-    differing = set()
-    for account, start, kind in there.keys() | sums.keys():
-        key, first = (account, start, kind), since.get(account, since.get(account.partition("|")[0], start + 1))
-        beyond = there.get(key, 0) - sums[key]
-        if beyond and (key in there or start >= first) and not account.startswith(RATE_ACCOUNTS):
-            differing.add((*key, beyond))
-    return differing
 
 
 class GatewayProcess:

@@ -19,7 +19,7 @@ from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.reconcile import Comparison, Reconciliation, StatementError, read
 from router.ledger.rows import Connection
 from router.ledger.verify import VerifyFinding
-from router.report.budgets import BudgetStanding, all_standings
+from router.report.budgets import BudgetStanding, all_standings, beyond_bookings
 from router.settings import Settings
 from router.types.account import NOTHING, Account, Reservation, Unit
 from router.types.clock import now_ms
@@ -130,8 +130,6 @@ def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
     """Windows in Redis beside the bookings, in both directions, without rates. Raises `StoreUnavailable`.
 
     Where the ledger is a file Redis may have more: what gateways with other files booked."""
-    from router.app import beyond_bookings  # brings the whole gateway
-
     assert settings.redis_url is not None  # noqa: S101
     now = now_ms()
     since = {

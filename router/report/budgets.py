@@ -1,6 +1,7 @@
 """`lowpass report budgets`: standing, forecast, and what budgets and the loop breaker refused."""
 
-from collections import defaultdict
+import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -11,15 +12,19 @@ from router.budget.budget import Budget, BudgetAccounts, KeyLimit, RollingWindow
 from router.budget.loops import LoopKind as Loop
 from router.ledger.facts import ATTEMPTS, HOUR_MS, Label, LabelFilter, Query, add
 from router.ledger.keys import Key
+from router.ledger.ledger import Ledger
+from router.ledger.query import booked
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
+from router.ledger.verify import lasting
 from router.ledger.write import EXHAUSTED
 from router.report.query import LedgerView, listed
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, declared, made, plots, tallied
 from router.report.statistics import LOOK_BACK_HOURS, ProfileInterval
-from router.types.account import Account, Balance, BudgetStore, Child, Unit
+from router.types.account import RATE_ACCOUNTS, Account, Balance, BudgetStore, Child, Unit
 from router.types.clock import now_ms
 from router.types.price import NANO_PER_USD, usd_from_nano
+from router.types.target import Secret
 
 # What budgets and the loop breaker stopped, and how much more was held than it cost.
 
@@ -267,3 +272,27 @@ def spent_in_window(connection: Connection, key: Key) -> list[int]:
     measures, since_ms = ("cost", "recovered"), limit.span(now_ms()).since or None
     costs = sums(connection, Query(table="attempts", by=(), measures=measures, where=(ours,), since_ms=since_ms))
     return [sum(map(sum, costs.values()))]
+
+
+def beyond_bookings(url: Secret, ledger: Ledger, since: Mapping[str, int]) -> set[tuple[str, int, str, int]]:
+    """Account, window start, kind (`s`: spent, `h`: held), and what Redis has beyond the bookings, where that stays so.
+    `since`: from when on windows of a budget, or of an account, count that Redis lacks: others may be gone from it.
+
+    Waits where they differ; not for an event loop. Raises `StoreUnavailable`.
+    """
+    from router.budget.redis.server import windows  # brings the client of Redis
+
+    def look() -> set[tuple[str, int, str, int]]:
+        there, (spent, held, _), differing = asyncio.run(windows(url)), booked(ledger), set()
+        own = Counter({(account, start, "s"): amount for account, start, amount in spent})
+        for _, account, start, amount in held:
+            own[account, start, "h"] += amount
+        for key in there.keys() | own.keys():
+            account, start, _ = key
+            first = since.get(account, since.get(account.partition("|")[0], start + 1))
+            beyond = there.get(key, 0) - own[key]
+            if beyond and (key in there or start >= first) and not account.startswith(RATE_ACCOUNTS):
+                differing.add((*key, beyond))
+        return differing
+
+    return lasting(look)

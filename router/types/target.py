@@ -237,8 +237,9 @@ class Thinking(Struct, frozen=True, kw_only=True, cache_hash=True, forbid_unknow
     @property
     def can_stop(self) -> bool:
         """Thinking can be switched off."""
-        always_on = self.contract is Contract.ALWAYS_ON
-        return self.contract in (Contract.NONE, Contract.SWITCH) or (not always_on and "none" in self.levels)
+        if self.contract in (Contract.NONE, Contract.SWITCH):
+            return True
+        return self.contract is not Contract.ALWAYS_ON and "none" in self.levels
 
     def typical(self, effort: str = "") -> int:
         """Tokens at that effort, else at the usual one; 0 for what does not think."""

@@ -19,7 +19,11 @@ def _form(row: dict[str, Any]) -> Form:
         import_module(each).is_valid if each.startswith("stdnum.") else getattr(checksums, each)
         for each in filter(None, check.split("|"))
     ]
-    valid: Valid = (lambda number: any(each(number) for each in checks)) if len(checks) > 1 else [*checks, always][0]
+
+    def one_agrees(number: str) -> bool:
+        return any(is_valid(number) for is_valid in checks)
+
+    valid: Valid = one_agrees if len(checks) > 1 else [*checks, always][0]
     if "words" in row:
         reach = row.get("reach", FAR)
         return beside(name, row["words"], row["number"], valid, NEAR if reach == "near" else reach)
