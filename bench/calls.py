@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import httpx
 from msgspec import Struct
@@ -91,7 +92,7 @@ def policy(upstream: str) -> dict[str, Any]:
     targets = {}
     for number, price in enumerate(_PRICES):
         model = {
-            "name": "normal",
+            "name": "merged-frames",  # all events in one write: how many reads they take is chance otherwise
             "provider": "openai",
             "context": 100_000,
             "max_output": 1_000,
@@ -134,8 +135,12 @@ def kinds() -> dict[str, tuple[str, dict[str, Any]]]:
 @contextmanager
 def gateway() -> Iterator[tuple[Gateway, dict[str, str]]]:
     """A started gateway before the scripted upstream, and the headers of its key."""
-    with tempfile.TemporaryDirectory(prefix="lowpass-calls-") as folder, Upstream() as upstream:
-        home, http.SWEEP_S = Path(folder), SWEEP_S
+    with (
+        patch.object(http, "SWEEP_S", SWEEP_S),
+        tempfile.TemporaryDirectory(prefix="lowpass-calls-") as folder,
+        Upstream() as upstream,
+    ):
+        home = Path(folder)
         key = json.loads(lowpass(home, "keys", "create", "bench", "--json").output)["key"]
         with Gateway(home, policy(upstream.url), tick_s=TICK_S) as served:
             yield served, {"authorization": f"Bearer {key}"}

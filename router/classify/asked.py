@@ -26,12 +26,15 @@ from router.types.target import Capability
 _PATTERNS = patterns("classify/data/asked.yaml")
 _AMOUNTS = table("classify/data/amounts.yaml")
 _figures = SimpleNamespace(**_PATTERNS["figures"], **_AMOUNTS["figures"])
-_MARK = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
-_UNSEEN = re.compile(f"[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]+|{_MARK}{{3,}}")
+_MARKS = r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+_HIDDEN = r"\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff"
+_STYLES = r"\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff"
+_is_odd = re.compile(f"[{_MARKS}{_HIDDEN}{_STYLES}]").search
+_UNSEEN = re.compile(f"[{_HIDDEN}]+|[{_MARKS}]{{3,}}")
 """What is not seen between letters, and more marks than a letter is written with."""
-_STACKED = re.compile(f"{_MARK}+")
+_STACKED = re.compile(f"[{_MARKS}]+")
 """Marks that no letter is written with, but some are piled on."""
-_STYLED = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff]+")
+_STYLED = re.compile(f"[{_STYLES}]+")
 """Letters and digits in full width, or as of formulas."""
 _over_and_over = re.compile(r"([^-\d=+*/\\|<>(){}\[\]^&%$#@~;:_]{1,40}?)\1{3,}").search
 AROUND, RESULT, SYSTEM = 5, 1, 4
@@ -75,9 +78,11 @@ def asked(request: Request) -> AskFeatures:
     whole, in_short, again, closes = _question(users, answers)
     ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
     message, between = ends.encode(errors="replace").decode(), len(whole) - len(ends)
-    if not message.isascii():
-        message = _STACKED.sub("", normalize("NFC", _UNSEEN.sub("", message)))
-        message = _STYLED.sub(lambda letters: normalize("NFKC", letters[0]), message)
+    if odd := not message.isascii() and _is_odd(message):
+        message = _UNSEEN.sub("", message)
+    message = normalize("NFC", message)
+    if odd:
+        message = _STYLED.sub(lambda letters: normalize("NFKC", letters[0]), _STACKED.sub("", message))
     run = len(set(message[: _figures.short])) < _figures.varied and _over_and_over(message[: _figures.short])
     while run and run[1] * 3 in message:  # what is said over and over says no more than what is said twice
         message = message.replace(run[1] * 3, run[1])
