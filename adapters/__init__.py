@@ -1,1 +1,1 @@
-"""Wire formats: one file each. They know `router.types` and `router.errors`, nothing else of lowpass; pure, no I/O."""
+"""Wire formats, one file each: pure, without I/O. Of lowpass they import only `router.types` and `router.errors`."""

@@ -35,24 +35,24 @@ _FINISH: dict[str, str] = _WIRE["finish"]
 _NULL = Raw(b"null")
 _VERIFY = "usage.inference_geo"
 _MINIMUM_BUDGET = 1_024
-"""Least `budget_tokens` that the API accepts (anthropic 2.11.0, ThinkingConfigEnabledParam)."""
+"""Minimum `budget_tokens` that the API accepts (anthropic 2.11.0, ThinkingConfigEnabledParam)."""
 _JSON_ONLY = "Answer with one JSON object and nothing else."
-"""Stands in for OpenAI's `json_object`, for which the API has no field."""
+"""System message in place of OpenAI's `json_object`, for which the API has no field."""
 _CHARS_PER_TOKEN = 4
-"""For the output of a stream that is cut before it reports its count: plain English text."""
+"""Characters per token of plain English, to estimate the output of a stream that is cut before it reports its count."""
 
 
 class AnthropicAdapter(TranslatingAdapter):
-    """The base URL ends before `/v1`."""
+    """Adapter for the Messages API. The base URL ends before `/v1`."""
 
     unsaid = frozenset(_WIRE["unsaid"])
     headers: Mapping[str, str] = {"anthropic-version": "2023-06-01"}
-    """Later versions refuse sampling parameters even from models that know them."""
+    """The API version; later ones refuse sampling parameters even for models that support them."""
     key_header = "x-api-key"
 
     def _translate(self, call: Call, chat: ChatRequest, own: Json) -> tuple[str, Json, str]:
         if call.target.region:
-            own.pop("inference_geo", None)  # where it is processed is the policy's to say
+            own.pop("inference_geo", None)  # the policy decides where requests are processed
         max_tokens = call.max_output or chat.max_output or call.target.model.max_output
         control = _fitted(applied(call), max_tokens, forced=chat.forced)
         thinking = _thinking(control) or native(own, "thinking")
@@ -61,9 +61,9 @@ class AnthropicAdapter(TranslatingAdapter):
             config = {**config, "format": {"type": "json_schema", "schema": _closed(chat.schema)}}
         if control.on and control.effort:
             config = {**config, "effort": control.effort}
-        # The only metadata that Anthropic knows.
+        # The only metadata that Anthropic accepts.
         user = (chat.metadata or {}).get("user_id") or chat.safety_identifier or chat.user
-        # The client's own `system` field, system messages, and the wish for a JSON object.
+        # The client's own `system` field, the system messages, and the instruction that replaces `json_object`.
         given = native(own, "system", str | list[Json]) or []
         system = [{"type": "text", "text": given}] if isinstance(given, str) else [*given]
         system += [block for message in chat.messages if message.is_rule for block in _blocks(message)]
@@ -80,13 +80,13 @@ class AnthropicAdapter(TranslatingAdapter):
             **_tools(chat),
         }
         if call.target.region and call.target.terms.verify == _VERIFY:
-            # The region is asked for where the answer then states it: "us" or "global", in 2026.
+            # The region is requested ("us" or "global", as of 2026) only where the answer is expected to confirm it.
             fields["inference_geo"] = call.target.region.lower()
         head = {"model": call.target.model.name, "max_tokens": max_tokens, "messages": _turns(chat.messages)}
         return "/v1/messages", {**own, **head, **filled(fields)}, _stated(control, thinking)
 
     def decode(self, call: Call, body: bytes) -> TargetReply:
-        """Raises `UpstreamFailure` (bad response) for anything but a message."""
+        """Decodes a message. Raises `UpstreamFailure` (bad response) for any other body."""
         try:
             message = _MESSAGE.decode(body)
         except UNREADABLE:
@@ -101,12 +101,12 @@ class AnthropicAdapter(TranslatingAdapter):
         return _AnthropicStream(call)
 
 
-# A chat request → a Messages request.
+# Conversion of a chat request to a Messages request.
 
 
 def _closed(schema: Any) -> Any:
-    """A JSON schema as structured output takes it: every object closed, `oneOf` as `anyOf`; refused keywords move into
-    the description, where the model still reads them (the anthropic SDK does the same)."""
+    """Adapts a JSON schema to structured output: objects are closed, `oneOf` becomes `anyOf`; refused keywords move to
+    the description, where the model still reads them (as in the anthropic SDK)."""
     if not isinstance(schema, dict):
         return schema
     refused, formats = _SCHEMA["refused"], _SCHEMA["formats"]
@@ -126,8 +126,8 @@ def _closed(schema: Any) -> Any:
 
 
 def _turns(messages: Iterable[ChatMessage]) -> list[Json]:
-    """System messages stand elsewhere, turns of one role are merged, tool results travel in the user turn that follows
-    them."""
+    """Converts messages to turns: system messages are left out, turns of one role merged, and tool results put into the
+    user turn that follows them."""
     merged: list[Json] = []
     for message in messages:
         if message.is_rule:
@@ -154,7 +154,7 @@ def _blocks(message: ChatMessage) -> list[Json]:
 
 
 def _block(part: Json) -> Json | None:
-    """One content block; Anthropic refuses blank text, and a part of an unknown type may be one of its own."""
+    """Converts a part to a content block; None for blank text, which Anthropic refuses. Unknown parts are kept."""
     match part:
         case {"type": "text", "text": str(text)}:
             return part if text.strip() else None
@@ -178,7 +178,7 @@ def _source(url: str) -> Json:
 
 
 def _fitted(control: ThinkingControl, max_tokens: int, *, forced: bool) -> ThinkingControl:
-    """A budget leaves room for the answer, else thinking is off; a forced tool excludes a thinking budget."""
+    """Lowers a budget to leave room for the answer, or turns thinking off; a forced tool call excludes a budget."""
     if control.budget is None or (control.budget < max_tokens and not forced):
         return control
     budget = 0 if forced else max_tokens // 2
@@ -194,7 +194,7 @@ def _thinking(control: ThinkingControl) -> Json | None:
 
 
 def _stated(control: ThinkingControl, thinking: Json | None) -> str:
-    """Our control, or that of a client that used Anthropic's own field."""
+    """Returns the control that the body states, which may be the client's own `thinking` field."""
     match thinking if control.on is None else None:
         case {"type": "enabled", "budget_tokens": budget}:
             return f"budget={budget}"
@@ -206,10 +206,10 @@ def _stated(control: ThinkingControl, thinking: Json | None) -> str:
 
 
 def _sampling(chat: ChatRequest, contract: Contract, thinking: Json | None) -> Json:
-    """Sampling fields, where the model takes them.
+    """Returns the sampling fields that the model accepts.
 
-    Thinking excludes them, and so do all models that think by level (Claude 4.7 on refuses them on every request).
-    Elsewhere `temperature` ends at 1 and excludes `top_p`.
+    Thinking excludes them, and models that think by level (Claude 4.7 and later) refuse them on every request. Else
+    `temperature` is at most 1 and excludes `top_p`.
     """
     thinks = thinking is not None and thinking.get("type") != "disabled"
     if thinks or contract in (Contract.LEVEL, Contract.ALWAYS_ON):
@@ -220,7 +220,7 @@ def _sampling(chat: ChatRequest, contract: Contract, thinking: Json | None) -> J
 
 
 def _tools(chat: ChatRequest) -> Json:
-    """`disable_parallel_tool_use` lives inside the choice; "none" has no room for it."""
+    """Returns `tools` and `tool_choice`. A choice of "none" has no place for `disable_parallel_tool_use`."""
     if not chat.tools:
         return {}
     choice, tools = chat.choice, [_tool(tool) for tool in chat.tools]
@@ -236,7 +236,7 @@ def _tools(chat: ChatRequest) -> Json:
 
 
 def _tool(tool: Json) -> Json:
-    """A function as a custom tool; any other tool may be one of Anthropic's own."""
+    """Converts a function to a custom tool; other tools are kept, since they may be Anthropic's own."""
     match tool:
         case {"type": "function", "function": {"name": str(name), **function}}:
             schema = function.get("parameters") or {"type": "object", "properties": {}}
@@ -247,11 +247,11 @@ def _tool(tool: Json) -> Json:
     return tool
 
 
-# What the Messages API sends, as far as it is read; unknown fields, block types and events pass unnoticed.
+# Types of the API's answers, as far as they are read; unknown fields, block types and events are ignored.
 
 
 class _ContentBlock(Struct, frozen=True):
-    """A content block of any type; the fields of the other types are empty."""
+    """A content block of any type; fields of other types have their defaults."""
 
     type: str
     text: str = ""
@@ -264,7 +264,7 @@ class _ContentBlock(Struct, frozen=True):
 
     @property
     def thought(self) -> Json | None:
-        """A thinking block as the client gets it and sends it back, unchanged."""
+        """The thinking block in the form that the client gets and sends back; None for other types."""
         if self.type == "thinking":
             return {"type": "thinking", "thinking": self.thinking, "signature": self.signature}
         return {"type": "redacted_thinking", "data": self.data} if self.type == "redacted_thinking" else None
@@ -288,7 +288,7 @@ class _Stop(Struct, frozen=True):
 
 
 class _BlockDelta(_Stop, frozen=True):
-    """Of a content block, or of the message."""
+    """A delta of a content block or of the message."""
 
     type: str = ""
     text: str = ""
@@ -317,7 +317,7 @@ _MESSAGE, _EVENT = msgspec.json.Decoder(_StartedMessage), msgspec.json.Decoder(_
 
 
 def _said(message: _StartedMessage) -> Json:
-    """All that a message says, as fields of OpenAI's."""
+    """Returns the contents of a message in OpenAI's format."""
     calls = [
         tool_call(block.id, block.name, compact(block.input)) for block in message.content if block.type == "tool_use"
     ]
@@ -331,7 +331,7 @@ def _said(message: _StartedMessage) -> Json:
 
 
 class _OpenBlock:
-    """A block between its start and its stop."""
+    """A content block of a stream between its start and its stop."""
 
     def __init__(self, begun: _ContentBlock, call: int) -> None:
         self.begun, self.call, self.arguments = begun, call, 0
@@ -339,7 +339,7 @@ class _OpenBlock:
 
 
 class _AnthropicStream(TranslatedStream):
-    """Until the final count arrives, `usage` holds the reported input and an estimated output."""
+    """Decodes a stream. Until the final count arrives, `usage` holds the reported input and an estimated output."""
 
     answering = ("content", "tool_calls", "refusal")
 
@@ -347,7 +347,7 @@ class _AnthropicStream(TranslatedStream):
         super().__init__(call)
         self._tokens = AnthropicTokens()
         self._started: Usage | None = None
-        """As the stream began."""
+        """Usage as reported at the start of the stream; None before that, and once the final count has arrived."""
         self._blocks: dict[int, _OpenBlock] = {}
         self._calls = self._thoughts = 0
 
@@ -382,7 +382,7 @@ class _AnthropicStream(TranslatedStream):
                 self.finished, self.complete = bool(self.finish_reason), True
 
     def _start(self, message: _StartedMessage | None) -> None:
-        """The input is counted from here on; the output is a placeholder, the thinking unknown."""
+        """Reads the start of a message: from here on the input is known, but the output is a placeholder."""
         if message is None:
             return
         self._name(message.id or self._id)
@@ -413,12 +413,12 @@ class _AnthropicStream(TranslatedStream):
     def _argue(self, block: _OpenBlock, text: str) -> Iterator[Delta]:
         block.arguments += len(text)
         if block.begun.type != "tool_use":
-            self._wrote(text)  # of a tool of the provider's own
+            self._wrote(text)  # arguments of one of the provider's own tools
         elif text:
             yield Delta(0, {"tool_calls": [{"index": block.call, "function": {"arguments": text}}]})
 
     def _close(self, block: _OpenBlock) -> Iterator[Delta]:
-        """A tool call without deltas still needs its arguments; a thinking block is handed over with its signature."""
+        """Ends a block: yields the arguments of a tool call without deltas, or a thinking block with its signature."""
         if block.begun.type == "tool_use" and not block.arguments:
             yield from self._argue(block, compact(block.begun.input))
         whole = structs.replace(block.begun, thinking="".join(block.thinking), signature=block.signature)
@@ -436,7 +436,7 @@ class _AnthropicStream(TranslatedStream):
             yield Delta(0, event.delta.refusal, self.finish_reason, stop_sequence=event.delta.stop_sequence)
 
     def _count(self, counts: "AnthropicTokens") -> None:
-        """Of the region the last word counts."""
+        """Merges new counts into the earlier ones; the last region reported is kept."""
         self._tokens = latest(self._tokens, counts)
         self.region_served = usage(self._tokens).region_served or self.region_served
 
@@ -445,7 +445,7 @@ def _spoken(text: str, thinking: str) -> Delta:
     return Delta(0, {name: value for name, value in {"content": text, "reasoning_content": thinking}.items() if value})
 
 
-# Anthropic's counts → disjoint buckets. Its input counters are disjoint; thinking is inside `output_tokens`.
+# Conversion of Anthropic's counts: its input counters are disjoint; thinking is part of `output_tokens`.
 
 
 class _CacheCreation(Struct, frozen=True):
@@ -462,7 +462,7 @@ class _ServerTools(Struct, frozen=True):
 
 
 class AnthropicTokens(Struct, frozen=True):
-    """`usage` of a message, a message_delta, or one entry of `iterations`. All cumulative."""
+    """`usage` of a message, of a message_delta event or of one of the `iterations`; all cumulative."""
 
     input_tokens: Count | None = None
     cache_read_input_tokens: Count | None = None
@@ -476,7 +476,7 @@ class AnthropicTokens(Struct, frozen=True):
     speed: str | None = None
     inference_geo: str | None = None
     unreadable: bool = False
-    """Something was there that can't be a report."""
+    """Whether the report could not be decoded."""
 
     @property
     def thinking(self) -> int | None:
@@ -488,13 +488,13 @@ _SUMMED = AnthropicTokens.__struct_fields__[:4]
 
 
 def latest(before: AnthropicTokens, after: AnthropicTokens) -> AnthropicTokens:
-    """The larger reading of every counter: right for the placeholders of `message_start` and for cumulative reports."""
+    """Merges counts by the larger value of each: right for cumulative reports and `message_start`'s placeholders."""
     details = _OutputDetails(larger(before.thinking, after.thinking))
     return structs.replace(later(before, after), output_tokens_details=details)
 
 
 def usage(tokens: AnthropicTokens) -> Usage:
-    """With `iterations` (server-side fallback, compaction) each counter is their sum, or the top level if larger."""
+    """Converts counts to disjoint buckets; with `iterations` (fallback, compaction) the larger of sum and top level."""
     violations = [UNREADABLE_USAGE] if tokens.unreadable else []
     if tokens.iterations:
         tokens = _summed(tokens, tokens.iterations, violations)
@@ -507,7 +507,7 @@ def usage(tokens: AnthropicTokens) -> Usage:
     thinking, output = tokens.thinking, tokens.output_tokens or 0
     if thinking is not None and thinking > output:
         violations.append(THOUGHT_BESIDE)
-    searches = tokens.server_tool_use.web_search_requests if tokens.server_tool_use else 0  # pages cost nothing
+    searches = tokens.server_tool_use.web_search_requests if tokens.server_tool_use else 0  # page fetches are free
     return Usage(
         input_uncached=tokens.input_tokens or 0,
         cache_read=tokens.cache_read_input_tokens or 0,
@@ -524,7 +524,7 @@ def usage(tokens: AnthropicTokens) -> Usage:
 
 
 def _summed(top: AnthropicTokens, iterations: list[AnthropicTokens], violations: list[str]) -> AnthropicTokens:
-    """Only the top level has the thinking count. Less in sum than at the top means that an iteration is missing."""
+    """Sums the iterations, with the top level's thinking count. A sum below the top level's count is a violation."""
     counts = {name: sum(getattr(iteration, name) or 0 for iteration in iterations) for name in _SUMMED}
     creations = [iteration.cache_creation for iteration in iterations if iteration.cache_creation]
     ages = {name: sum(getattr(row, name) for row in creations) for name in _CacheCreation.__struct_fields__}

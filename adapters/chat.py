@@ -1,4 +1,4 @@
-"""A client's OpenAI chat request as typed values, and the adapter of the wires that have to translate it."""
+"""A client's OpenAI chat request as typed values, and the base of the adapters that translate it to other wires."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -29,7 +29,7 @@ class _ChatToolCall(Struct, frozen=True):
 
     @property
     def signature(self) -> str | None:
-        """Gemini's thought signature, where Google's own compatible endpoint puts it."""
+        """Gemini's thought signature, from the field that Google's compatible endpoint uses for it."""
         google = (self.extra_content or {}).get("google")
         return google.get("thought_signature") if isinstance(google, dict) else None
 
@@ -40,30 +40,30 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     tool_calls: list[_ChatToolCall] | None = None
     tool_call_id: str = ""
     thinking_blocks: list[Json] | None = None
-    """Anthropic's signed thinking, as an earlier answer of ours gave it."""
+    """Signed thinking of Anthropic's, as an earlier answer through this gateway gave it to the client."""
 
     @property
     def parts(self) -> list[Json]:
-        """The content as parts, whichever way it was sent."""
+        """Content as a list of parts, also if it was sent as a string."""
         if isinstance(self.content, str):
             return [{"type": "text", "text": self.content}]
         return self.content or []
 
     @property
     def is_rule(self) -> bool:
-        """A system message: other wires have them apart from the turns."""
+        """Whether this is a system message, which other wires keep apart from the turns."""
         return self.role in ("system", "developer")
 
 
 class ToolChoice(Struct, frozen=True):
-    """`mode` is auto, none or required; `names` restricts it to some tools, () means all of them."""
+    """`mode` is "auto", "none" or "required"; `names` are the tools to choose from, empty for all."""
 
     mode: str
     names: tuple[str, ...] = ()
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """The fields that both wires translate; what is in none of them travels on untouched."""
+    """The fields that the wires of Anthropic and Gemini translate; unlisted fields are passed on unchanged."""
 
     messages: list[ChatMessage]
     tools: list[Json] | None = None
@@ -96,7 +96,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def schema(self) -> Json | None:
-        """The JSON schema that the answer must follow."""
+        """JSON schema that the answer must follow; None if the request states none."""
         match self.response_format:
             case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
                 return schema
@@ -104,13 +104,13 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def wants_object(self) -> bool:
-        """Some JSON object is asked for, without a schema."""
+        """Whether the request asks for a JSON object without a schema."""
         kind = (self.response_format or {}).get("type")
         return kind == "json_object" or (kind == "json_schema" and self.schema is None)
 
     @property
     def forced(self) -> bool:
-        """A tool must be called."""
+        """Whether the answer must call a tool."""
         return self.choice is not None and self.choice.mode == "required"
 
     @property
@@ -134,7 +134,7 @@ _TRANSLATED = frozenset(ChatRequest.__struct_fields__).union(WIRES["chat"]["with
 
 
 def parse(body: Mapping[str, Raw], refuses: Set[str] = frozenset()) -> ChatRequest:
-    """The request without the fields that the provider refuses; `ClientError` 400 names the place of a wrong type."""
+    """Decodes a request without the fields that the provider refuses. Raises `ClientError` 400 for a wrong type."""
     try:
         return _DECODER.decode(msgspec.json.encode({name: raw for name, raw in body.items() if name not in refuses}))
     except UNREADABLE as error:
@@ -142,9 +142,9 @@ def parse(body: Mapping[str, Raw], refuses: Set[str] = frozenset()) -> ChatReque
 
 
 def left_out(call: Call, lacks: Set[str]) -> tuple[str, ...]:
-    """Fields of the request that are among those that its target's wire lacks.
+    """Returns the fields of a call's body that its target's wire does not have (`lacks`).
 
-    Raises `ClientError` 400 that names them where the target rejects such requests.
+    Raises `ClientError` 400 that names them if the target is configured to reject such requests.
     """
     names = tuple(call.body.keys() & lacks)
     if names and call.target.rejects:
@@ -154,7 +154,7 @@ def left_out(call: Call, lacks: Set[str]) -> tuple[str, ...]:
 
 
 def native(own: Json, name: str, kind: Any = Json) -> Any:
-    """A field of `own` as a value of its kind; None if it is absent or null. Raises `ClientError` 400."""
+    """Returns a field of `own` as a value of type `kind`; None if it is absent or null. Raises `ClientError` 400."""
     try:
         return msgspec.json.decode(own.get(name, b"null"), type=kind | None)
     except UNREADABLE as error:
@@ -162,22 +162,22 @@ def native(own: Json, name: str, kind: Any = Json) -> Any:
 
 
 def arguments(text: str) -> Json:
-    """A tool call's arguments as an object; a model's broken JSON becomes `{"arguments": text}`."""
+    """Returns a tool call's arguments as an object; a model's broken JSON becomes `{"arguments": text}`."""
     return as_object(text or "{}", "arguments")
 
 
 def compact(raw: Raw) -> str:
-    """JSON without blanks, as OpenAI has arguments."""
+    """Returns JSON without spaces, as in OpenAI's arguments."""
     return msgspec.json.format(bytes(raw), indent=-1).decode()
 
 
 def tool_call(identifier: str, name: str, given: str) -> Json:
-    """`given`: the function's arguments as JSON."""
+    """Returns a tool call in OpenAI's format; `given` holds the function's arguments as JSON."""
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": given}}
 
 
 def as_object(text: str, name: str) -> Json:
-    """`text` as a JSON object; text of another kind stands in one under `name`."""
+    """Returns `text` as a JSON object; text that is not one becomes an object with the text under `name`."""
     try:
         value = msgspec.json.decode(text)
     except UNREADABLE:
@@ -186,7 +186,7 @@ def as_object(text: str, name: str) -> Json:
 
 
 def data_url(url: str) -> tuple[str, str] | None:
-    """(media type, base64 data) of a data URL; None for any other URL."""
+    """Returns (media type, base64 data) of a base64 data URL; None for any other URL."""
     head, comma, data = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None
@@ -194,24 +194,24 @@ def data_url(url: str) -> tuple[str, str] | None:
 
 
 def without(part: Json, *names: str) -> Json:
-    """What else a part carries, e.g. `cache_control`."""
+    """Returns a part without some members, e.g. to keep `cache_control`."""
     return {name: value for name, value in part.items() if name not in names}
 
 
 def filled(fields: Json) -> Json:
-    """The fields that have a value."""
+    """Returns the fields whose value is not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _refusal(error: Exception, name: str = "") -> ClientError:
-    """Without a word of the request's own: msgspec says types and places only."""
+    """Returns a 400 that quotes nothing of the request: msgspec's messages name only types and places."""
     reason, _, place = str(error).partition(" - at `$")
     param = (name + place.rstrip("`")).lstrip(".")
     return invalid(param or None, f"{reason}.")
 
 
 def schemas_of(rules: Mapping[str, Sequence[str]], key: str, value: Any, translate: Callable[[Any], Any]) -> Any:
-    """A keyword's value with the schemas inside it translated; `rules`: a wire's `schema` in wires.yaml."""
+    """Translates the schemas inside a keyword's value. `rules` is the `schema` entry of a wire in wires.yaml."""
     if key in rules["named"] and isinstance(value, dict):
         return {name: translate(part) for name, part in value.items()}
     if key in rules["lists"] and isinstance(value, list):
@@ -220,19 +220,19 @@ def schemas_of(rules: Mapping[str, Sequence[str]], key: str, value: Any, transla
 
 
 class TranslatingAdapter(ABC):
-    """The adapter of a wire that is not OpenAI's. Chat only."""
+    """Base of the adapters for wires other than OpenAI's. Supports chat only."""
 
     unsaid: frozenset[str]
-    """Fields of OpenAI's that the wire has no words for, and that are left out."""
+    """OpenAI's fields that have no counterpart on this wire and are left out."""
     headers: Mapping[str, str] = {}
     key_header: str
     failure = staticmethod(failure)
 
     def encode(self, call: Call) -> UpstreamRequest:
-        """Raises `ClientError` 400 for a body that is no chat request."""
+        """Builds the upstream request. Raises `ClientError` 400 for a body that is not a chat request."""
         refuses = call.target.provider.quirks.refuses
         try:
-            # The client's fields that are not OpenAI's: the provider may know them.
+            # The client's fields that are not OpenAI's are passed on: the provider may know them.
             own = {name: raw for name, raw in call.body.items() if name not in _TRANSLATED and name not in refuses}
             path, body, thinking = self._translate(call, parse(call.body, refuses), own)
             sent = msgspec.json.encode(body)
@@ -245,4 +245,4 @@ class TranslatingAdapter(ABC):
 
     @abstractmethod
     def _translate(self, call: Call, chat: ChatRequest, own: Json) -> tuple[str, Json, str]:
-        """Path, body, and the thinking control that the body really carries; `own`: fields that are not OpenAI's."""
+        """Returns path, body and the thinking control that the body states; `own`: fields that are not OpenAI's."""

@@ -1,4 +1,4 @@
-"""Tools and chats for engines that have none of them: a grammar stands in for tools, a template for chats."""
+"""Emulation of what an engine lacks: tools by means of a grammar, chats by means of a prompt template."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -21,24 +21,24 @@ from router.types.clock import new_id
 from router.types.request import Endpoint
 from router.types.target import Prompt
 
-# Tools, asked for through a JSON schema.
+# Tools, requested through a JSON schema.
 #
-# The engine is bound to reply with `{"name", "arguments"}`, with `{"calls": [...]}` if the client allows parallel
-# calls, or, unless a call is required, with `{"answer"}`. One system message says so; earlier calls and results
+# The engine is constrained to reply with `{"name", "arguments"}`, with `{"calls": [...]}` if the client allows parallel
+# calls, or, unless a call is required, with `{"answer"}`. A system message explains this; earlier calls and results
 # become turns of plain text.
 
 _MOST_CALLS = 4
-"""In one turn; without a bound a small model repeats itself until its context is full."""
+"""Maximum number of calls in one turn; without it a small model repeats calls until its context is full."""
 _REPLACED = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "messages")
 
 
 def uses_grammar(call: Call) -> bool:
-    """The answer to this call will be a grammar's, where that stands in for tools."""
+    """Whether the answer to this call is written under the grammar, on a target that emulates tools."""
     return call.endpoint is Endpoint.CHAT and "tools" in call.body and bool(_offered(parse(call.body)))
 
 
 def with_grammar(body: dict[str, Raw]) -> dict[str, Raw]:
-    """The chat request without tools; `ClientError` 400 if its tools can't be read."""
+    """Returns the chat request with its tools replaced by a grammar. Raises `ClientError` 400 for unreadable tools."""
     if "tools" not in body and b'"tool' not in bytes(body.get("messages", b"")):
         return body
     chat = parse(body)
@@ -56,7 +56,7 @@ def with_grammar(body: dict[str, Raw]) -> dict[str, Raw]:
 
 
 def _offered(chat: ChatRequest) -> list[Json]:
-    """The functions that may be called now."""
+    """Returns the functions that the model may call in this turn."""
     choice = chat.choice
     if choice is not None and choice.mode == "none":
         return []
@@ -76,7 +76,7 @@ def _offered(chat: ChatRequest) -> list[Json]:
 
 
 def _schema(functions: list[Json], chat: ChatRequest) -> Json:
-    """Parameters stand in `$defs`, their own references turned to their new place."""
+    """Returns the reply's JSON schema; parameters are put in `$defs`, with their references adjusted."""
     places = [f"#/$defs/tool_{at}" for at in range(len(functions))]
     calls = [
         _object(name={"const": function["name"]}, arguments={"$ref": place})
@@ -122,7 +122,7 @@ def _instructions(functions: list[Json], chat: ChatRequest) -> str:
 
 
 def _with_system(messages: list[Json], text: str) -> list[Json]:
-    """In the first system message if there is one: many templates allow no second."""
+    """Adds text to the first system message if there is one, because many templates allow no second."""
     match messages:
         case [{"role": "system" | "developer", "content": str(content)} as first, *rest]:
             return [first | {"content": f"{content}\n\n{text}"}, *rest]
@@ -132,7 +132,7 @@ def _with_system(messages: list[Json], text: str) -> list[Json]:
 
 
 def _plain(messages: list[Json]) -> list[Json]:
-    """Calls as the JSON that the model would write, results as turns of the user; neighbouring results are one turn."""
+    """Writes calls as the model's JSON, and results as user turns; neighbouring results are merged."""
     names: dict[str, str] = {}
     plain: list[Json] = []
     after_result = False
@@ -168,10 +168,10 @@ def _text_of(content: Any, between: str = "") -> str:
     return content or ""
 
 
-# Answers written under the grammar of `grammar_tools`, turned back into `tool_calls` and plain answers.
+# Conversion of the grammar's replies to `tool_calls` and plain answers.
 
 _ESCAPE = 6
-"""Length of the longest JSON escape, `\\u0000`: so much of a cut string may be unreadable."""
+"""Length of the longest JSON escape, `\\u0000`: as much may be unreadable at the end of a cut string."""
 
 
 class _Made(Struct):
@@ -180,14 +180,14 @@ class _Made(Struct):
 
 
 class _Written(_Made):
-    """What the grammar admits."""
+    """A reply that the grammar admits."""
 
     calls: list[_Made] | None = None
     answer: Raw | UnsetType = UNSET
 
 
 class _EmulatedTurn(Struct):
-    """A choice of the answer in OpenAI's form."""
+    """A choice of the answer in OpenAI's format."""
 
     message: Json
     finish_reason: str
@@ -202,7 +202,7 @@ _OBJECTS = msgspec.json.Decoder(list[Json])
 
 
 def _turn(content: str, finish_reason: str) -> _EmulatedTurn:
-    """Calls, an answer, or, where the JSON was cut, what can be read of the answer with `finish_reason` "length"."""
+    """Parses a reply. If its JSON was cut, returns the readable part of the answer with `finish_reason` "length"."""
     try:
         written = _WRITTEN.decode(content)
     except UNREADABLE:
@@ -223,7 +223,7 @@ def _turn(content: str, finish_reason: str) -> _EmulatedTurn:
 
 
 def _cut_answer(content: str) -> str | None:
-    """The readable beginning of `{"answer": "…`, less an escape that was cut in two."""
+    """Returns the readable part of `{"answer": "…`, without an escape that was cut in two."""
     key, _, rest = content.partition(":")
     text = rest.lstrip()
     if '"answer"' not in key or not text.startswith('"'):
@@ -237,7 +237,7 @@ def _cut_answer(content: str) -> str | None:
 
 
 def as_turns(reply: TargetReply) -> TargetReply:
-    """The reply with each choice's JSON turned back into a turn."""
+    """Returns the reply with the JSON of each choice replaced by calls or an answer."""
     choices = _OBJECTS.decode(reply.body["choices"])
     turns = [_turn(_text_of(choice["message"].get("content")), choice.get("finish_reason") or "") for choice in choices]
     for choice, made in zip(choices, turns, strict=True):
@@ -253,7 +253,7 @@ def as_turns(reply: TargetReply) -> TargetReply:
 
 
 class GrammarStream(ChatDecoder):
-    """Collects each choice's JSON and sends the turn when the choice is complete."""
+    """Collects the JSON of each choice, and sends its calls or answer when the choice is complete."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
@@ -289,10 +289,10 @@ class GrammarStream(ChatDecoder):
         return b"".join(frame(msgspec.json.encode({**head, "choices": [choice]})) for choice in choices)
 
 
-# Chats with models that only complete texts: a template makes one text of a chat, and the completion is the answer.
+# Chats with models that only complete texts: a template makes the chat one text, and the completion is the answer.
 #
-# The text goes out as `prompt`; of the request's other fields only those of sampling go along, as the rest means
-# nothing there, or would answer with the template (`echo`).
+# The text is sent as `prompt`, with the request's sampling fields only: others have no meaning there, or would put the
+# template into the answer (`echo`).
 
 _MOST_TEMPLATES = 64
 
@@ -303,21 +303,21 @@ _template = lru_cache(_MOST_TEMPLATES)(_JINJA.from_string)
 
 
 def as_completion(call: Call) -> Call:
-    """The same, for what it is upstream."""
+    """Returns the call with the completions endpoint, which it has upstream."""
     return structs.replace(call, endpoint=Endpoint.COMPLETIONS)
 
 
 def completion(call: Call) -> Call:
-    """Such a chat as a completion; any other call as it is.
+    """Returns a chat with a completion target as a completion, and any other call unchanged.
 
-    Raises `UpstreamFailure` where the template can't take it: another target may.
+    Raises `UpstreamFailure` if the template can't render the chat; another target may be able to.
     """
     prompt = call.target.prompt
     if prompt is None or call.endpoint is not Endpoint.CHAT:
         return call
     fields = {
         "prompt": to_raw(_rendered(call, prompt)),
-        "max_tokens": to_raw(call.target.model.max_output),  # engines stop after 16 where nobody says so
+        "max_tokens": to_raw(call.target.model.max_output),  # engines stop after 16 tokens by default
         **{name: raw for name, raw in call.body.items() if name in WIRES["completions"]["sampling"]},
     }
     if fields.get("max_completion_tokens", NULL) != NULL:
@@ -332,7 +332,7 @@ def completion(call: Call) -> Call:
 
 
 def _rendered(call: Call, prompt: Prompt) -> str:
-    """With the variables that `PROMPT_VARIABLES` describes."""
+    """Renders the template with the variables that `PROMPT_VARIABLES` describes."""
     languages = call.languages
     try:
         rows = _OBJECTS.decode(call.body.get("messages", NULL))
@@ -349,14 +349,14 @@ def _rendered(call: Call, prompt: Prompt) -> str:
             target_code=languages.target,
         )
     except Exception as error:
-        # Whatever a template may raise; its words may quote the request.
+        # A template may raise anything, and the message may quote the request.
         raise UpstreamFailure(
             Failure(ErrorKind.BAD_RESPONSE, f"The target's template can't take this chat ({type(error).__name__}).")
         ) from None
 
 
 def as_chat(reply: TargetReply) -> TargetReply:
-    """A whole completion as a chat's answer."""
+    """Converts a whole completion to a chat answer."""
     choices = [
         Delta(choice.get("index", 0), {"content": (choice.get("text") or "").lstrip()}, choice.get("finish_reason"))
         for choice in _OBJECTS.decode(reply.body["choices"])
@@ -367,7 +367,7 @@ def as_chat(reply: TargetReply) -> TargetReply:
 
 
 class CompletingStream(TranslatedStream):
-    """Chunks of a completion as chunks of a chat; blanks before the first word are left out."""
+    """Converts chunks of a completion to chat chunks; leading white space is left out."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)

@@ -1,4 +1,4 @@
-"""What a provider's error means, for every wire: OpenAI's, Anthropic's and Gemini's shapes and their relatives'."""
+"""Meaning of providers' errors, for all wires: the shapes of OpenAI, Anthropic, Gemini and compatible servers."""
 
 import time
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from router.types.attempt import ErrorKind, Failure
 from router.types.yaml_file import load_data
 
 MESSAGE_LIMIT = 500
-"""Characters of the provider's message that are kept."""
+"""Maximum length, in characters, of a provider's message that is kept."""
 
 LONGEST_WAIT_S = 3_600.0
-"""A provider may ask for more: it is asked again after an hour all the same."""
+"""Maximum wait, in seconds, that is taken over from a provider; longer ones are shortened to this."""
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding hostile JSON raises: bad syntax or type, bytes that are not UTF-8, nesting without end."""
+"""Exceptions that decoding hostile JSON raises: wrong syntax or type, bytes that are not UTF-8, unlimited nesting."""
 
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
 MOST_LIMITS, LONGEST_LIMIT = 32, 256
-"""Of these headers, and characters of one, that the client gets."""
+"""Maximum number of rate-limit headers passed on to the client, and the maximum length of one, in characters."""
 
 
 class _Sign(Struct, frozen=True):
@@ -34,7 +34,7 @@ class _Sign(Struct, frozen=True):
 
 
 class _FailureTable(Struct, frozen=True):
-    """`failures.yaml`."""
+    """Content of `failures.yaml`."""
 
     signs: tuple[_Sign, ...]
     statuses: dict[ErrorKind, tuple[int, ...]]
@@ -47,9 +47,9 @@ _STATUS = {status: kind for kind, statuses in _TABLE.statuses.items() for status
 
 
 def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-    """A non-2xx answer as a `Failure`; header names in lower case. Never raises, whatever the body is."""
+    """Converts a non-2xx answer to a `Failure`. Header names must be in lower case. Never raises, for any body."""
     error = _error(body)
-    # FastAPI servers answer `detail`: a sentence, or a list of field errors.
+    # FastAPI servers answer with `detail`: a sentence, or a list of field errors.
     detail, param = error.get("detail"), error.get("param")
     if isinstance(detail, list) and detail and isinstance(detail[0], dict):
         place = detail[0].get("loc")
@@ -59,7 +59,7 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     message = text.strip() if isinstance(text, str) else ""
     message = message or f"The provider answered with status {status} and no message."
     codes = _codes(error)
-    # Google's quota of a day: status and message are those of a rate limit, only the id of the quota tells.
+    # Google's daily quota: its status and message are those of a rate limit, and only the quota's id tells them apart.
     if b"PerDay" in msgspec.json.encode([part.get("violations") for part in _details(error)]):
         codes.add("insufficient_quota")
     kind = _kind(status, codes, message.lower(), param)
@@ -69,7 +69,7 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
 
 
 def streamed(payload: bytes) -> Failure:
-    """An error event inside a stream that began with status 200."""
+    """Converts an error event inside a stream that began with status 200 to a `Failure`."""
     error = _error(payload)
     statuses = (
         _TABLE.streamed.get(code) or (int(code) if code.isdecimal() and 400 <= int(code) < 600 else None)
@@ -79,7 +79,7 @@ def streamed(payload: bytes) -> Failure:
 
 
 def malformed(message: str) -> Failure:
-    """The upstream broke its wire's promise; `message` is a sentence of ours."""
+    """Returns the failure of an upstream that broke its wire format; `message` is lowpass's own."""
     return Failure(ErrorKind.BAD_RESPONSE, message)
 
 
@@ -91,7 +91,7 @@ def _kind(status: int, codes: set[str], message: str, param: str | None) -> Erro
         matches = codes & sign.codes or param in sign.params or any(phrase in message for phrase in sign.phrases)
         if matches and (status in sign.at or not sign.at):
             return sign.kind
-    # What the request itself refers to does not exist; not the model, and not the address.
+    # A 404 for something that the request refers to, rather than for the model or the address.
     words = [(f"{noun} ", f"no such {noun}", f"previous {noun}") for noun in _TABLE.named]
     named = any(message.startswith(beginnings) for beginnings in words) or param not in (None, "model")
     if status == 404 and named and "model" not in message:
@@ -101,9 +101,9 @@ def _kind(status: int, codes: set[str], message: str, param: str | None) -> Erro
 
 
 def _error(body: bytes) -> dict[str, object]:
-    """The error object: under `error`, the first of a list (Gemini's compatible surface), or the body itself.
+    """Returns the error object: under `error`, the first of a list (Gemini's compatible endpoint), or the body itself.
 
-    xAI's `error` is a sentence, and its code stands beside it.
+    xAI's `error` is a string, and its code is a field next to it.
     """
     try:
         answer = msgspec.json.decode(body)
@@ -128,7 +128,7 @@ def _details(error: dict[str, object]) -> list[dict[str, object]]:
 
 
 def _retry_after(headers: Mapping[str, str], error: dict[str, object]) -> float | None:
-    """Seconds to wait: `retry-after-ms`, `Retry-After` as seconds or date, or Google's RetryInfo."""
+    """Returns the seconds to wait: from `retry-after-ms`, `Retry-After` (seconds or date) or Google's RetryInfo."""
     stated = headers.get("retry-after", "")
     milliseconds = _seconds(headers.get("retry-after-ms", ""))
     waits = [None if milliseconds is None else milliseconds / 1000, _seconds(stated)]

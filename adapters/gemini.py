@@ -36,11 +36,11 @@ _WIRE: Json = WIRES["gemini"]
 _SCHEMA: dict[str, list[str]] = _WIRE["schema"]
 _NULL = Raw(b"null")
 _UNSIGNED = "skip_thought_signature_validator"
-"""Google's stand-in for a call that another model made: Gemini 3 refuses a tool turn without a signature."""
+"""Google's placeholder signature for calls by other models: Gemini 3 refuses a tool turn without a signature."""
 
 
 class GeminiAdapter(TranslatingAdapter):
-    """The base URL ends before `/v1beta`."""
+    """Adapter for `generateContent`. The base URL ends before `/v1beta`."""
 
     unsaid = frozenset(_WIRE["unsaid"])
     key_header = "x-goog-api-key"
@@ -48,7 +48,7 @@ class GeminiAdapter(TranslatingAdapter):
     def _translate(self, call: Call, chat: ChatRequest, own: Json) -> tuple[str, Json, str]:
         model, control = call.target.model, applied(call)
         if control.on is False and model.thinking.levels and "none" not in model.thinking.levels:
-            # A model that can't stop thinking (2.5 Pro) gets its least budget, and the reply says so.
+            # A model that can't stop thinking (2.5 Pro) gets its minimum budget, and the answer states it.
             least = model.thinking.minimum
             control = ThinkingControl(f"budget={least}", budget=least, on=True)
         config = _generation(call, chat, control, own)
@@ -67,7 +67,7 @@ class GeminiAdapter(TranslatingAdapter):
         return path, body, _stated(control, config.get("thinkingConfig"))
 
     def decode(self, call: Call, body: bytes) -> TargetReply:
-        """Raises `UpstreamFailure`: bad response without candidates, content filter for a blocked prompt."""
+        """Raises `UpstreamFailure`: bad response for no candidates, content filter for a blocked prompt."""
         answer = _response(body)
         candidates = answer.candidates or ()
         if not any(candidate.finish_reason or candidate.parts for candidate in candidates):
@@ -85,11 +85,11 @@ class GeminiAdapter(TranslatingAdapter):
         return _GeminiStream(call)
 
 
-# A chat request → a `generateContent` request.
+# Conversion of a chat request to a `generateContent` request.
 
 
 def _cleaned(schema: Any) -> Any:
-    """A JSON schema in Gemini's keywords; all others are left out, such as `pattern`, `not` and longer `allOf`s."""
+    """Reduces a JSON schema to Gemini's keywords; others are left out, such as `pattern`, `not` and longer `allOf`s."""
     if not isinstance(schema, dict):
         return schema
     plain = _plain(schema)
@@ -98,8 +98,8 @@ def _cleaned(schema: Any) -> Any:
 
 
 def _plain(schema: Json) -> Json:
-    """The same rules in the supported words, where there are any: `const` is an `enum` of one, an `allOf` of one its
-    only part, an exclusive bound of an integer the next whole one, and `definitions` are `$defs`."""
+    """Expresses rules in supported keywords: `const` as an `enum`, an `allOf` with one part as that part, an integer's
+    exclusive bounds as inclusive ones, and `definitions` as `$defs`."""
     plain = dict(schema)
     match plain.get("allOf"):
         case [dict(only)]:
@@ -116,8 +116,8 @@ def _plain(schema: Json) -> Json:
 
 
 def _contents(messages: list[ChatMessage], *, sign: bool) -> list[Json]:
-    """Turns of one role are merged; all results of one round of tool calls stand in a user turn of their own, as Gemini
-    counts them against the calls before it. `sign`: the model insists on signatures."""
+    """Merges turns of one role; the results of one round of tool calls form a user turn of their own, because Gemini
+    compares their number with that of the calls. `sign`: whether the model requires thought signatures."""
     names = {call.id: call.function.name for message in messages for call in message.tool_calls or ()}
     merged: list[Json] = []
     previous = ""
@@ -126,7 +126,7 @@ def _contents(messages: list[ChatMessage], *, sign: bool) -> list[Json]:
             continue
         parts = [_result(message, names)] if message.role == "tool" else _parts(message)
         for number, call in enumerate(message.tool_calls or ()):
-            # Only the first of parallel calls carries a signature.
+            # Only the first of several parallel calls has a signature.
             signature = call.signature or (_UNSIGNED if sign and number == 0 else None)
             function = {"id": call.id, "name": call.function.name, "args": arguments(call.function.arguments)}
             parts.append({"functionCall": function, **filled({"thoughtSignature": signature})})
@@ -139,7 +139,7 @@ def _contents(messages: list[ChatMessage], *, sign: bool) -> list[Json]:
 
 
 def _result(message: ChatMessage, names: Mapping[str, str]) -> Json:
-    """A result that is a JSON object travels as it is; text under the key that Google names for it."""
+    """Converts a tool result: a JSON object is sent unchanged, other text under Google's key `output`."""
     text = "".join(part["text"] for part in message.parts if isinstance(part.get("text"), str))
     media = [part for part in _parts(message) if "inlineData" in part or "fileData" in part]
     name = names.get(message.tool_call_id, message.tool_call_id)
@@ -152,7 +152,7 @@ def _parts(message: ChatMessage) -> list[Json]:
 
 
 def _part(part: Json) -> Json | None:
-    """One part; a part of an unknown shape may be one of Gemini's own."""
+    """Converts a part of a message; parts of an unknown type are kept, since they may be Gemini's own."""
     match part:
         case {"type": "text", "text": str(text)}:
             return {"text": text, **without(part, "type", "text", "cache_control")} if text else None
@@ -175,7 +175,7 @@ def _media(url: str) -> Json:
 
 
 def _generation(call: Call, chat: ChatRequest, control: ThinkingControl, own: Json) -> Json:
-    """The client's own `generationConfig` stands wherever OpenAI's fields say nothing."""
+    """Returns the generation config: OpenAI's fields over the client's own `generationConfig`."""
     given = native(own, "generationConfig") or {}
     wanted = {
         **{name: getattr(chat, field) for name, field in _WIRE["generation"].items()},
@@ -190,7 +190,7 @@ def _generation(call: Call, chat: ChatRequest, control: ThinkingControl, own: Js
 
 
 def _thinking(control: ThinkingControl) -> Json | None:
-    """A level or a budget, never both: together they are an error."""
+    """Returns the thinking config with a level or a budget; Gemini refuses both together."""
     if control.on is False:
         return {"thinkingBudget": 0}
     if control.budget is not None:
@@ -201,7 +201,7 @@ def _thinking(control: ThinkingControl) -> Json | None:
 
 
 def _stated(control: ThinkingControl, config: Json | None) -> str:
-    """Our control, or that of a client that used Gemini's own field."""
+    """Returns the control that the body states, which may be the client's own `thinkingConfig`."""
     match config if control.on is None else None:
         case {"thinkingBudget": budget}:
             return f"budget={budget}"
@@ -211,7 +211,7 @@ def _stated(control: ThinkingControl, config: Json | None) -> str:
 
 
 def _tools(chat: ChatRequest) -> list[Json] | None:
-    """All functions in one tool; a tool of another shape may be one of Gemini's own."""
+    """Puts all functions in one tool; tools of other types are kept, since they may be Gemini's own."""
     functions: list[Json] = []
     others: list[Json] = []
     for tool in chat.tools or ():
@@ -230,13 +230,13 @@ def _tool_config(chat: ChatRequest, own: Json) -> Json | None:
         return None
     calling: Json = {"mode": _WIRE["modes"].get(choice.mode, "AUTO")}
     if choice.names:
-        # VALIDATED is "auto" within some functions; AUTO takes no names.
+        # VALIDATED is "auto" restricted to some functions; AUTO accepts no names.
         mode = "ANY" if choice.mode == "required" else "VALIDATED"
         calling = {"mode": mode, "allowedFunctionNames": list(choice.names)}
     return {**(native(own, "toolConfig") or {}), "functionCallingConfig": calling}
 
 
-# What `generateContent` sends, as far as it is read: whole answers and stream chunks have the same shape.
+# Types of the API's answers, as far as they are read; whole answers and stream chunks have the same form.
 
 
 class _Wire(Struct, frozen=True, rename="camel"):
@@ -291,7 +291,7 @@ class _Candidate(_Wire, frozen=True):
 
     @property
     def logprobs(self) -> Json | None:
-        """OpenAI's `logprobs` of a choice."""
+        """Log probabilities as in OpenAI's `logprobs` of a choice."""
         result = self.logprobs_result
         if result is None:
             return None
@@ -320,7 +320,7 @@ _RESPONSE = msgspec.json.Decoder(_GeminiResponse)
 
 
 def _response(payload: bytes) -> _GeminiResponse:
-    """Raises `UpstreamFailure`: bad response for anything but an answer, content filter for a blocked prompt."""
+    """Decodes an answer. Raises `UpstreamFailure`: bad response if malformed, content filter for a blocked prompt."""
     try:
         answer = _RESPONSE.decode(payload)
     except UNREADABLE:
@@ -335,15 +335,15 @@ def _response(payload: bytes) -> _GeminiResponse:
 
 
 def _finish(reason: str, calls: bool) -> str:
-    """OpenAI's finish reason; `calls`: the candidate holds a function call."""
+    """Returns OpenAI's finish reason; `calls` says whether the candidate has a function call."""
     known: str = _WIRE["finish"].get(reason, "stop")
     return "tool_calls" if calls and known == "stop" else known
 
 
 def _said(candidate: _Candidate, name: str, before: int = 0) -> Json:
-    """The parts of one candidate as fields of a message or delta; ids of calls are made from `name`.
+    """Returns a candidate's parts as members of a message or delta; missing call ids are derived from `name`.
 
-    `before` counts the function calls that the candidate has made in earlier chunks.
+    `before` is the number of function calls that the candidate had in earlier chunks.
     """
     parts, calls = candidate.parts, list[Json]()
     for part in parts:
@@ -361,7 +361,7 @@ def _said(candidate: _Candidate, name: str, before: int = 0) -> Json:
 
 
 class _GeminiStream(TranslatedStream):
-    """Finish reasons wait for `final`: Gemini may repeat one on every chunk."""
+    """Decodes a stream. Finish reasons are held back for `final`, because Gemini may repeat them on every chunk."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
@@ -398,9 +398,9 @@ class _GeminiStream(TranslatedStream):
             yield Delta(index, says, logprobs=candidate.logprobs)
 
 
-# Gemini's counts → disjoint buckets. Cached input is inside the prompt, thoughts are outside the candidates.
+# Conversion of Gemini's counts: cached input is part of the prompt, and thoughts are not part of the candidates.
 #
-# The total is prompt + toolUsePrompt + candidates + thoughts, and checks the parts.
+# The total is prompt + toolUsePrompt + candidates + thoughts, and is used to check them.
 
 
 class ModalityCount(_Wire, frozen=True):
@@ -409,7 +409,7 @@ class ModalityCount(_Wire, frozen=True):
 
 
 class GeminiTokens(_Wire, frozen=True):
-    """`usageMetadata`; cumulative in a stream. A counter of zero is left out on the wire."""
+    """`usageMetadata`; cumulative in a stream. Gemini leaves out counters that are zero."""
 
     prompt_token_count: Count | None = None
     cached_content_token_count: Count | None = None
@@ -423,7 +423,7 @@ class GeminiTokens(_Wire, frozen=True):
     candidates_tokens_details: list[ModalityCount] | None = None
     traffic_type: str = ""
     unreadable: bool = False
-    """Something was there that can't be a report."""
+    """Whether the report could not be decoded."""
 
 
 TOKENS = msgspec.json.Decoder(GeminiTokens)
@@ -439,7 +439,7 @@ def usage(tokens: GeminiTokens) -> Usage:
     if thoughts is None and tokens.total_token_count is None:
         source = CountSource.UNKNOWN
     elif thoughts is None:
-        # That is how it shows zero: the total says how many thoughts there were.
+        # Gemini omits a count of zero, so the number of thoughts follows from the total.
         thoughts = max((tokens.total_token_count or 0) - prompt - tool_use - candidates, 0)
         source = CountSource.DERIVED
     if cached > prompt:
@@ -475,5 +475,5 @@ def usage(tokens: GeminiTokens) -> Usage:
 
 
 def _of(details: list[ModalityCount] | None, modality: str) -> int:
-    """GeminiTokens of one modality."""
+    """Returns the tokens of one modality."""
     return sum(detail.token_count for detail in details or () if detail.modality == modality)

@@ -1,4 +1,4 @@
-"""The adapter of LiteLLM: request, answer, and the threads that call it."""
+"""The LiteLLM adapter: requests, answers, and the threads in which LiteLLM is called."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from router.types.attempt import Call, ErrorKind, Failure, UpstreamRequest
 from router.types.request import Endpoint
 from router.types.target import Timeouts
 
-# An answer whose pieces are made in threads, each when the event loop asks for it.
+# A response whose parts are produced in threads, each when the event loop asks for it.
 
 
 class ResponseHead(Struct, frozen=True):
@@ -30,11 +30,11 @@ class ResponseHead(Struct, frozen=True):
 
 
 Pieces = Generator[ResponseHead | bytes]
-"""A head, then the body; it raises `UpstreamFailure` at any place."""
+"""A response head, then the body; raises `UpstreamFailure` at any point."""
 
 
 class ThreadedResponse:
-    """An `UpstreamResponse`. A piece is made once the one before it was read: a slow reader has the provider wait."""
+    """An `UpstreamResponse` that produces each part when it is read, so that a slow reader holds the provider up."""
 
     arrived_ms = None
     buffered = 0
@@ -47,7 +47,7 @@ class ThreadedResponse:
         self.headers: Mapping[str, str] = {}
 
     async def opened(self, threads: Executor) -> "ThreadedResponse":
-        """Waits for the head, at most `timeouts.first`; it is made in one of `threads`."""
+        """Waits for the head, which one of `threads` produces, for at most `timeouts.first`."""
         head = await self._next(threads, self._timeouts.first)
         if isinstance(head, ResponseHead):
             self.status, self.headers = head.status, head.headers
@@ -61,7 +61,7 @@ class ThreadedResponse:
             yield data
 
     def close(self, *, complete: bool = False) -> None:
-        """LiteLLM's stream is closed: now, or by the thread that waits for its next piece."""
+        """Closes LiteLLM's stream: at once, or when the thread that waits for its next part returns."""
         if self._asked is None:
             self._pieces.close()
         else:
@@ -72,7 +72,7 @@ class ThreadedResponse:
         return b"", 0
 
     async def _next(self, threads: Executor, limit_ms: int) -> ResponseHead | bytes | None:
-        """None at the end. What comes after its reader was cancelled is for the next one."""
+        """Returns the next part; None at the end. If the wait is cancelled, the next call gets that part."""
         seconds = min(limit_ms / 1000, self._end - asyncio.get_running_loop().time())
         if self._asked is None:
             self._asked = threads.submit(next, self._pieces, None)
@@ -84,22 +84,22 @@ class ThreadedResponse:
         return piece
 
 
-# What of a client's request may reach LiteLLM.
+# The fields of a client's request that may reach LiteLLM.
 #
-# LiteLLM's functions take addresses, keys, callbacks and fallbacks beside OpenAI's fields, execute some tools
-# themselves and fetch addresses in messages. So fields are listed, and anything that would make it talk to another
-# place is refused.
+# Besides OpenAI's fields, LiteLLM's functions take addresses, keys, callbacks and fallbacks, execute some tools
+# themselves, and fetch URLs in messages. So permitted fields are listed, and anything that would make LiteLLM contact
+# another host is refused.
 
 _WIRE: Json = WIRES["litellm"]
 FIELDS = {Endpoint(name): frozenset(fields) for name, fields in _WIRE["fields"].items()}
 GATEWAY_FIELDS = frozenset(["metadata"])
-"""Read by the gateway itself; LiteLLM would give them to its callbacks only."""
+"""Fields that the gateway itself reads; LiteLLM would only pass them to its callbacks."""
 
 _OBJECTS = msgspec.json.Decoder(list[dict[str, object]])
 
 
 def check(endpoint: Endpoint, body: Mapping[str, Raw]) -> None:
-    """Raises `ClientError` 400 that names the field which may not pass."""
+    """Raises `ClientError` 400 that names a field which must not reach LiteLLM."""
     for name in body:
         if name not in FIELDS.get(endpoint, frozenset()):
             raise invalid(name, f"`{name}` can't be sent through LiteLLM: leave it out.")
@@ -120,7 +120,7 @@ def _objects(body: Mapping[str, Raw], name: str) -> list[dict[str, object]]:
 
 
 def _addresses(value: object) -> Iterator[str]:
-    """Whatever stands where LiteLLM looks for something to load."""
+    """Yields the URLs in places from which LiteLLM would load them."""
     if isinstance(value, list):
         for item in value:
             yield from _addresses(item)
@@ -132,9 +132,9 @@ def _addresses(value: object) -> Iterator[str]:
                 yield from _addresses(inner)
 
 
-# What LiteLLM returns or raises → the bytes that OpenAI would send.
+# Conversion of LiteLLM's results and exceptions to the bytes that OpenAI would send.
 #
-# LiteLLM's objects are read by their attributes, so that this file needs none of it.
+# LiteLLM's objects are read by attribute, so that this file needs no import of it.
 
 _NETWORK = {name: ErrorKind(kind) for name, kind in _WIRE["network"].items()}
 _UNSUPPORTED = re.compile(r"(?:parameters: \[|Setting )['`{]*(\w+)")
@@ -142,18 +142,18 @@ _LITELLM_ERRORS = ("litellm", "openai", "httpx")
 
 
 class _Refusal(ResponseHead, frozen=True):
-    """An HTTP answer other than 2xx: the provider's own where it is known, else LiteLLM's in OpenAI's form."""
+    """An HTTP answer other than 2xx: the provider's own if it is known, else LiteLLM's error in OpenAI's format."""
 
     body: bytes
 
 
 def whole(result: Any) -> bytes:
-    """A whole answer. LiteLLM fills in zeros where the provider reported no usage: they are taken out."""
+    """Encodes a whole answer, without the zeros that LiteLLM fills in where the provider reported no usage."""
     reply: Json = result.model_dump(exclude_none=True, warnings=False)
     if not _counts(reply.get("usage")):
         reply.pop("usage", None)
     for choice in reply.get("choices", ()):
-        # `content` is there even if null; LiteLLM hides OpenAI's `refusal` among the provider's own fields.
+        # `content` is always present, even if null; LiteLLM puts OpenAI's `refusal` among provider-specific fields.
         if "message" in choice:
             message: Json = choice["message"]
             message.setdefault("content", None)
@@ -163,7 +163,7 @@ def whole(result: Any) -> bytes:
 
 
 def events(stream: Any) -> Iterator[bytes]:
-    """SSE events, the provider's own reports of usage last: the sums in LiteLLM's chunks may be its estimates."""
+    """Yields SSE events, with the provider's usage reports last: sums in LiteLLM's chunks may be its own estimates."""
     for chunk in stream:
         data: Json = chunk.model_dump(exclude_none=True, warnings=False)
         data.pop("usage", None)
@@ -174,7 +174,7 @@ def events(stream: Any) -> Iterator[bytes]:
                 choice.setdefault("text", "")
         if any(choice.get("delta") or choice.get("text") or choice["finish_reason"] for choice in choices):
             yield frame(msgspec.json.encode(data))
-    # As the provider sent them; streamed completions hide their chunks.
+    # Reports as the provider sent them; streamed completions keep their chunks private.
     usages = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
     for usage in [usage.model_dump(exclude_none=True, warnings=False) for usage in usages if usage is not None]:
         if _counts(usage):
@@ -183,7 +183,7 @@ def events(stream: Any) -> Iterator[bytes]:
 
 
 def close(stream: Any) -> None:
-    """Cut the upstream's work: LiteLLM's wrappers hold the one thing that can be closed in different places."""
+    """Cancels the upstream's work, by closing whatever can be closed in LiteLLM's nested stream wrappers."""
     for name in ("completion_stream", "streaming_response", "response_iterator"):
         inner = getattr(stream, name, None)
         if inner is not None:
@@ -193,9 +193,9 @@ def close(stream: Any) -> None:
 
 
 def explain(error: BaseException) -> _Refusal | Failure:
-    """What LiteLLM raised: an answer of the provider's, a failure on the way, or a refusal of LiteLLM's own.
+    """Converts an exception of LiteLLM: to the provider's answer, a network failure, or LiteLLM's own refusal.
 
-    From LiteLLM's exception down to what happened first.
+    The chain of causes is followed from LiteLLM's exception to the first one.
     """
     causes: list[BaseException] = []
     cause: BaseException | None = error
@@ -218,7 +218,7 @@ def _counts(usage: Json | None) -> bool:
 
 
 def _answered(cause: BaseException) -> _Refusal | None:
-    """The provider's own answer, where httpx's exception holds it, or the error that openai's client read."""
+    """Returns the provider's answer, from httpx's exception or from the error that openai's client decoded."""
     response: Any = getattr(cause, "response", None)
     body = getattr(cause, "body", None)
     if type(cause).__name__ == "HTTPStatusError" and getattr(response, "is_stream_consumed", False):
@@ -229,14 +229,14 @@ def _answered(cause: BaseException) -> _Refusal | None:
 
 
 def _own(causes: list[BaseException]) -> _Refusal:
-    """The deepest cause with a status speaks; its words end before any traceback."""
+    """Returns LiteLLM's own refusal, from the deepest cause with a status; its message is cut before any traceback."""
     deepest = next((cause for cause in reversed(causes) if isinstance(getattr(cause, "status_code", None), int)), None)
     status = getattr(deepest, "status_code", 500)
     message = str(getattr(deepest, "message", "LiteLLM failed.")).partition("\nTraceback")[0]
     kind = "api_error" if status >= 500 else "invalid_request_error"
     content: dict[str, str | None] = {"message": message, "type": kind}
     if type(deepest).__name__ == "UnsupportedParamsError":
-        # A field that this provider does not take. LiteLLM's advice to drop it silently is not passed on.
+        # A field that the provider does not support. LiteLLM's advice to drop it silently is not passed on.
         field = _UNSUPPORTED.search(message)
         status, param = 400, field[1] if field else None
         remedy = "leave it out, or list it under `refuses` of the provider's quirks."
@@ -245,14 +245,14 @@ def _own(causes: list[BaseException]) -> _Refusal:
     return _Refusal(status, {}, msgspec.json.encode({"error": content}))
 
 
-# Every provider that has no wire of its own, through LiteLLM, called in threads of this process.
+# All providers without a wire of their own, through LiteLLM, called in threads of this process.
 #
-# Its import takes seconds, so it happens at the first request, in a thread. Its retries, router, callbacks, caches,
-# logs and telemetry are off: dispatch, ledger and telemetry are ours.
+# Importing it takes seconds, so this happens in a thread at the first request. Its retries, router, callbacks, caches,
+# logs and telemetry are turned off: lowpass has its own.
 
 WORKERS = 32
-"""Calls at a time whose answer has not begun; more wait for their turn within their `timeouts.first`. As many streams,
-in threads of their own, wait for their next piece."""
+"""Maximum number of calls that wait for the start of their answer; further calls wait for a thread within their
+`timeouts.first`. As many threads again wait for the next part of a stream."""
 REMEDY = "pip install --no-deps --require-hashes -r requirements/litellm.txt"
 
 _JSON_HEAD = ResponseHead(200, {"content-type": "application/json"})
@@ -260,10 +260,10 @@ _STREAM_HEAD = ResponseHead(200, {"content-type": "text/event-stream"})
 
 
 class LitellmAdapter(OpenAICompatible):
-    """OpenAI's wire, as LiteLLM speaks it in-process; `model.name` is LiteLLM's model string."""
+    """OpenAI's wire, with LiteLLM called in-process; `model.name` is LiteLLM's model string."""
 
     def encode(self, call: Call) -> UpstreamRequest:
-        """Raises `ClientError` 400 for what LiteLLM must not get from a client."""
+        """Builds the request. Raises `ClientError` 400 for fields that must not reach LiteLLM."""
         body = {name: raw for name, raw in call.body.items() if name not in GATEWAY_FIELDS}
         request = super().encode(msgspec.structs.replace(call, body=body))
         check(call.endpoint, msgspec.json.decode(request.body, type=dict[str, msgspec.Raw]))
@@ -271,10 +271,10 @@ class LitellmAdapter(OpenAICompatible):
 
 
 class LitellmTransport:
-    """A `Transport` without a wire: the request is a function call in one of `workers` threads.
+    """A `Transport` without a network connection: the request is a function call in one of `workers` threads.
 
-    A call that has begun can't be interrupted while it waits for the provider: `close()` on its answer takes effect at
-    the next chunk, or at LiteLLM's own timeout, the longer of `first` and `between`. `connect` is part of `first`.
+    A running call can't be interrupted while it waits for the provider: `close()` takes effect at the next chunk, or at
+    LiteLLM's own timeout, the longer of `first` and `between`. `connect` is part of `first`.
     """
 
     def __init__(self, workers: int = WORKERS) -> None:
@@ -290,19 +290,19 @@ class LitellmTransport:
             raise
 
     def close(self) -> None:
-        """Takes no more calls; those under way end by themselves."""
+        """Accepts no more calls; those that are running finish."""
         for threads in (self._opening, self._reading):
             threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _arguments(base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> dict[str, Any]:
-    """The request as LiteLLM's keywords. Without a key or an address LiteLLM asks the provider's environment."""
+    """Returns LiteLLM's keyword arguments. Without a key or address it reads the provider's environment variables."""
     headers = dict(request.headers)
     arguments: dict[str, Any] = msgspec.json.decode(request.body)
     arguments["timeout"] = max(timeouts.first, timeouts.between) / 1000
     arguments["max_retries"] = arguments["num_retries"] = 0
     if request.path == "/chat/completions":
-        arguments["_skip_mcp_handler"] = True  # else every tool makes LiteLLM import a package that it does not require
+        arguments["_skip_mcp_handler"] = True  # else LiteLLM imports a package that it does not require
     if key := headers.get("authorization", "").removeprefix("Bearer "):
         arguments["api_key"] = key
     if base_url:
@@ -313,7 +313,7 @@ def _arguments(base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> d
 
 
 def _pieces(function: str, arguments: dict[str, Any]) -> Pieces:
-    """The whole answer to one call, whatever comes of it."""
+    """Yields the whole answer to one call, errors included."""
     begun = False
     try:
         for piece in _litellm_answered(function, arguments):
@@ -332,7 +332,7 @@ def _pieces(function: str, arguments: dict[str, Any]) -> Pieces:
 
 
 def _litellm_answered(function: str, arguments: dict[str, Any]) -> Pieces:
-    """A stream's head comes with its first event, so that what fails before it still has a status."""
+    """Calls LiteLLM. A stream's head is yielded with its first event, so that an earlier error still has a status."""
     result = getattr(_litellm(), function)(**arguments)
     if not arguments.get("stream"):
         yield from (_JSON_HEAD, whole(result))
@@ -347,9 +347,9 @@ def _litellm_answered(function: str, arguments: dict[str, Any]) -> Pieces:
 
 @cache
 def _litellm() -> Any:
-    """LiteLLM with everything off that looks around, repeats, remembers or reports. Takes seconds the first time."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # its price list from the package, not the network
-    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")  # no `.env` of the working folder
+    """Imports and returns LiteLLM with telemetry, retries, caches, callbacks and logs turned off; takes seconds."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # the packaged price list, not the network
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")  # no `.env` of the working directory
     os.environ.setdefault("LITELLM_DISABLE_BUG_REPORT_LINK", "true")
     import litellm
 

@@ -1,6 +1,6 @@
-"""OpenAI's wire and its many relatives: what must change in a request or an answer changes, all other bytes pass.
+"""The wire of OpenAI and compatible providers. Bytes of requests and answers that need no change are passed on.
 
-Where a provider departs from OpenAI is data (`Quirks`), never code.
+A provider's deviations from OpenAI are data (`Quirks`), never code.
 """
 
 import time
@@ -41,28 +41,28 @@ PATHS = {
     Endpoint.EMBEDDINGS: "/embeddings",
     Endpoint.RESPONSES: "/responses",
 }
-"""Below a base URL that ends in the API's version, as the official client wants it."""
+"""Path of each endpoint below a base URL that ends in the API's version, as with the official client."""
 
 _OBJECTS = {Endpoint.CHAT: "chat.completion", Endpoint.COMPLETIONS: "text_completion", Endpoint.EMBEDDINGS: "list"}
 _STREAMED = frozenset(("stream", "stream_options"))
 _STORING = (Endpoint.CHAT, Endpoint.RESPONSES)
-"""Where `store` is a field; others refuse it."""
+"""Endpoints that have the field `store`; others refuse it."""
 _BEYOND = (b"(?=", b"(?!", b"(?<")
-"""Patterns that look around: no grammar can say them, and the engine would refuse the request."""
+"""Lookaround patterns: no grammar can express them, so the engine would refuse a request that has them."""
 _INSIDE = "messages."
 _FALSE, _TRUE = Raw(b"false"), Raw(b"true")
 _LIST = msgspec.json.Decoder(list[Raw])
 _quoted = lru_cache(1_024)(to_raw)
-"""Names of models: of targets, and as clients call them."""
+"""Model names as JSON: those of targets and those that clients send."""
 
 
 class OpenAICompatible:
-    """The adapter for chat, completions, embeddings and, where `quirks.responses`, responses."""
+    """Adapter for chat, completions, embeddings and, with `quirks.responses`, the Responses API."""
 
     failure = staticmethod(failure)
 
     def encode(self, call: Call) -> UpstreamRequest:
-        """Raises `ClientError` 400 for tools that can't be put into a grammar (`quirks.grammar_tools`)."""
+        """Builds the request. Raises `ClientError` 400 for tools that don't fit a grammar (`quirks.grammar_tools`)."""
         if call.target.prompt is not None:
             call = emulation.completion(call)
         endpoint, target, quirks = call.endpoint, call.target, call.target.provider.quirks
@@ -147,7 +147,7 @@ class OpenAICompatible:
 
 @lru_cache
 def _inside(refuses: Set[str]) -> tuple[str, ...]:
-    """What a provider refuses inside messages and tools: `messages.NAME` of `refuses`."""
+    """Returns the members of messages and tools that a provider refuses: `messages.NAME` in `refuses`."""
     return tuple(name[len(_INSIDE) :] for name in refuses if name.startswith(_INSIDE))
 
 
@@ -162,7 +162,7 @@ def _without_members(body: dict[str, Raw], refused: Sequence[str]) -> dict[str, 
 
 
 def _without(row: dict[str, Raw], member: str) -> dict[str, Raw]:
-    """A message without a member of it and of its parts; or a tool."""
+    """Returns a message or tool without a member; the member is also removed from a message's parts."""
     left = {name: raw for name, raw in row.items() if name != member}
     content = left.get("content", NULL)
     if bytes(content)[:1] == b"[":
@@ -171,9 +171,9 @@ def _without(row: dict[str, Raw], member: str) -> dict[str, Raw]:
 
 
 def _with_strict(body: dict[str, Raw]) -> dict[str, Raw]:
-    """Forced calls have their tools `strict`, unless the client said whether they are; what can't be read passes.
+    """Marks the tools of a forced call as `strict` where the client says nothing; unreadable tools stay unchanged.
 
-    vLLM 0.32 binds a call's arguments to their schema only then: else a forced call may have anything for arguments.
+    vLLM 0.32 holds a call's arguments to their schema only for strict tools; else a forced call may have any arguments.
     """
     choice = bytes(body.get("tool_choice", b""))
     if "tools" not in body or not (choice == b'"required"' or choice.startswith(b"{")):
@@ -191,15 +191,15 @@ def _with_strict(body: dict[str, Raw]) -> dict[str, Raw]:
 
 
 def _keep_private(call: Call, body: dict[str, Raw]) -> None:
-    """Says that nothing may be kept or trained on, in the provider's own words, whatever the client says of it."""
-    body.pop("prompt_cache_retention", None)  # the long one is kept in storage for a day
+    """Forbids storage of and training on the request, in the provider's own fields; overrides what the client sent."""
+    body.pop("prompt_cache_retention", None)  # long retention stores the prompt for a day
     for name, value in call.target.provider.quirks.private.items():
         if name != "store" or call.endpoint in _STORING:
             body[name] = to_raw({**members(body.get(name)), **value} if isinstance(value, dict) else value)
 
 
 def _stream(call: Call, body: dict[str, Raw]) -> None:
-    """`stream` as this call has it, and a request for usage, without which the answer can't be charged."""
+    """Sets `stream`, and asks for usage, without which the answer can't be charged."""
     body.pop("stream", None)
     options = body.pop("stream_options", None)
     if not call.stream:
@@ -212,7 +212,7 @@ def _stream(call: Call, body: dict[str, Raw]) -> None:
 
 
 def _cap(call: Call, body: dict[str, Raw]) -> None:
-    """The bound on output under the provider's name for it: ours, else the client's own."""
+    """Sets the cap on output tokens under the provider's name for it: the call's cap, else the client's."""
     if call.endpoint is Endpoint.RESPONSES:
         stated, name = body.get("max_output_tokens"), "max_output_tokens"
     else:
@@ -227,11 +227,11 @@ def _cap(call: Call, body: dict[str, Raw]) -> None:
 
 
 def _think(call: Call, body: dict[str, Raw]) -> str:
-    """Replaces the client's effort by what the target's contract makes of it; returns what the body then says."""
+    """Replaces the client's effort with the call's thinking control; returns the control that the body then states."""
     target, control = call.target, applied(call)
     body.pop("reasoning_effort", None)
     if target.engine is not None and not target.engine.thinking_exact:
-        body.pop("thinking_token_budget", None)  # the client's own: an engine that can't keep to it refuses the request
+        body.pop("thinking_token_budget", None)  # from the client: an engine that can't keep to it refuses the request
     if target.model.thinking.contract is Contract.NONE and call.endpoint is Endpoint.RESPONSES:
         body.pop("reasoning", None)
     controlled = control is not NOTHING or target.provider.quirks.thinking_field is ThinkingField.TOKEN_BUDGET
@@ -242,7 +242,7 @@ def _think(call: Call, body: dict[str, Raw]) -> str:
 
 
 def _identify(call: Call, fields: dict[str, Raw]) -> None:
-    """The client's name for the model, and what a client expects but the provider left out."""
+    """Sets the model to the client's name for it, and adds the required fields that the provider left out."""
     fields["model"] = _quoted(call.model)
     if bytes(fields.get("object", NULL)) in BLANK:
         fields["object"] = to_raw(_OBJECTS[call.endpoint])
@@ -254,7 +254,7 @@ def _identify(call: Call, fields: dict[str, Raw]) -> None:
 
 
 def _check_vectors(call: Call, fields: Mapping[str, Raw]) -> None:
-    """As many vectors as texts: a list of numbers is one text, as tokens."""
+    """Raises `UpstreamFailure` unless there is one vector for each text; a list of numbers is one text, as tokens."""
     try:
         vectors = ROWS.decode(fields.get("data", NULL))
     except UNREADABLE:
@@ -266,7 +266,7 @@ def _check_vectors(call: Call, fields: Mapping[str, Raw]) -> None:
         raise UpstreamFailure(malformed("The provider's answer holds no embedding for each text."))
 
 
-# OpenAI's Responses wire, passed through: stamped with the client's model, its usage taken out and put back.
+# OpenAI's Responses API, passed through with the client's model name and the usage replaced.
 
 
 class _Item(Struct):
@@ -277,7 +277,7 @@ class _Item(Struct):
 
     @property
     def answers(self) -> bool:
-        """Any item but a thought; a message only if it says something."""
+        """Whether the item counts as an answer: all but reasoning do, messages only with text or a refusal."""
         if self.type == "message":
             parts = self.content if isinstance(self.content, list) else ()
             return any(part.type == "refusal" or (isinstance(part.text, str) and part.text.strip()) for part in parts)
@@ -302,7 +302,7 @@ class _ResponsesBody(Struct):
 
     @property
     def finish_reason(self) -> str:
-        """In chat's words."""
+        """Finish reason in the words of the chat API."""
         reason = self.incomplete_details.reason if self.incomplete_details else None
         if self.status == "incomplete":
             return "length" if reason == "max_output_tokens" else reason or "length"
@@ -320,7 +320,7 @@ class _ResponsesBody(Struct):
 
     @property
     def tool_calls(self) -> dict[str, int]:
-        """How often each of OpenAI's own tools was called."""
+        """Number of calls of each of OpenAI's built-in tools."""
         return dict(Counter(_UNITS[item.type] for item in self.output or () if item.type in _UNITS))
 
 
@@ -328,7 +328,7 @@ class _ResponsesEvent(Struct):
     type: str = ""
     delta: object = None
     text: object = None
-    """All that its deltas hold."""
+    """Complete text of an item, whose parts came in deltas before."""
     response: Raw = NULL
 
 
@@ -338,7 +338,7 @@ _EVENT = msgspec.json.Decoder(_ResponsesEvent)
 
 
 def respond(call: Call, body: bytes) -> TargetReply:
-    """A whole response; one that neither is complete nor reached a limit raises `UpstreamFailure`."""
+    """Decodes a whole response. Raises `UpstreamFailure` unless it is complete or has reached a limit."""
     fields, response = _parse_response(body)
     if response.status not in _ENDED or (response.status is None and "error" in fields):
         raise UpstreamFailure(streamed(body))
@@ -363,7 +363,7 @@ def _parse_response(raw: Raw | bytes) -> tuple[dict[str, Raw], _ResponsesBody]:
 
 
 def _usage(fields: dict[str, Raw], response: _ResponsesBody) -> Usage | None:
-    """Takes the usage object out."""
+    """Removes the usage object from the fields and returns it as `Usage`."""
     report = read(fields.pop("usage", NULL), response.service_tier)
     if report is None:
         return None
@@ -372,13 +372,13 @@ def _usage(fields: dict[str, Raw], response: _ResponsesBody) -> Usage | None:
 
 
 class ResponsesDecoder(EventStream):
-    """Events pass as they are, but for the model's name; the last one waits in `final` for its usage."""
+    """Passes events on with the client's model name; the last event is held back for `final`, which adds its usage."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
         self._model = Raw(msgspec.json.encode(call.model))
         self._whole = 0
-        """Characters of texts that came whole."""
+        """Characters of the texts that came complete, in `text` events."""
         self._last: tuple[bytes, dict[str, Raw], dict[str, Raw]] | None = None
 
     def final(self, usage: bytes) -> bytes:
@@ -414,7 +414,7 @@ class ResponsesDecoder(EventStream):
         return self._about_response(kind, name, payload, event.response)
 
     def _about_response(self, kind: str, name: bytes, payload: bytes, raw: Raw) -> bytes:
-        """An event that holds the whole response: created, in progress, completed or incomplete."""
+        """Decodes an event that holds the whole response: created, in progress, completed or incomplete."""
         fields = _FIELDS.decode(payload)
         members, response = _parse_response(raw)
         members["model"] = self._model

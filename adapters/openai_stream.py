@@ -1,4 +1,4 @@
-"""Answers on OpenAI's chat and completions wire: what has to be understood of them, and their streams."""
+"""Types of answers on OpenAI's chat and completions wire, and the decoder of their streams."""
 
 import time
 from collections.abc import Iterable
@@ -19,16 +19,16 @@ ID_PREFIXES = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
 NULL = Raw(b"null")
 NO_CHOICES = "The provider's answer holds no choices."
 BLANK = (b"null", b'""', b"{}", b"false")
-"""What stands where there is nothing."""
+"""JSON values that count as empty."""
 
 
 class ContentPart(Struct):
-    """Mistral's reasoning models answer with a list of parts."""
+    """A part of a message's content; Mistral's reasoning models answer with a list of them."""
 
     type: str = ""
     text: object = None
     thinking: object = None
-    """Parts of text."""
+    """List of text parts; for parts of type "thinking"."""
 
     @property
     def visible(self) -> str:
@@ -46,8 +46,8 @@ class _StreamFunction(Struct):
     arguments: str | None = None
 
 
-# Some fields are here only for their types: an answer that can't be translated to Responses must fail while another
-# target can still be asked.
+# Some fields are declared only for their types: an answer that can't be translated to the Responses API must fail
+# while another target can still be asked.
 
 
 class _StreamToolCall(Struct):
@@ -58,7 +58,7 @@ class _StreamToolCall(Struct):
 
 
 class _StreamMessage(Struct):
-    """A message or a delta."""
+    """The message of an answer, or the delta of a chunk."""
 
     content: str | list[ContentPart] | None = None
     refusal: str | None = None
@@ -83,7 +83,7 @@ class _StreamMessage(Struct):
 
     @property
     def output(self) -> tuple[str, bool]:
-        """Texts, calls and thoughts; and whether something of it is for the client, not only thoughts."""
+        """Texts, tool calls and thoughts as one text, and whether any of it, beyond thoughts, is for the client."""
         plain = self.content is None or isinstance(self.content, str)
         text = self.content if isinstance(self.content, str) else self.text
         others = self.tool_calls or self.function_call or self.refusal or self.audio
@@ -94,7 +94,7 @@ class _StreamMessage(Struct):
                 texts += (function.name or "", function.arguments or "")
         shown = "" if plain and not (self.reasoning_content or self.reasoning) else self.thoughts
         traces = self.reasoning_details or self.thinking_blocks
-        if traces:  # the same thoughts once more, where both are there
+        if traces:  # repeats `reasoning` if both are present
             values = (row.get(name) for row in traces for name in ("text", "summary", "thinking"))
             shown = max(shown, "".join(value for value in values if isinstance(value, str)), key=len)
         return "".join((*texts, shown)), bool(others or (text and not text.isspace()))
@@ -114,7 +114,7 @@ class _StreamToken(_Alternative):
 
 
 class _StreamLogprobs(Struct):
-    """A chat's; those of completions have other members."""
+    """Log probabilities of a chat; those of completions have other members, which are not read."""
 
     content: list[_StreamToken] | None = None
     refusal: list[_StreamToken] | None = None
@@ -125,11 +125,11 @@ class ChatChoice(Struct):
     message: _StreamMessage | None = None
     delta: _StreamMessage | None = None
     text: str | None = None
-    """Completions."""
+    """Text of a choice of the completions endpoint."""
     finish_reason: str | None = None
     logprobs: _StreamLogprobs | None = None
     usage: Raw = NULL
-    """Moonshot streams it here."""
+    """Usage report, which Moonshot's streams put here."""
 
     @property
     def message_or_delta(self) -> _StreamMessage:
@@ -154,11 +154,11 @@ class ChatAnswer(Struct):
     service_tier: str | None = None
     error: Raw = NULL
     object: str | None = None
-    """Mistral names an error here and has no `error`."""
+    """Type of the answer; Mistral marks an error here and sends no `error`."""
 
     @property
     def report(self) -> UsageReport | None:
-        """Usage, wherever the provider puts it."""
+        """Usage report, from any of the places where providers put it."""
         report = None if self.usage == NULL else read(self.usage, self.service_tier)
         if self.x_groq is not None:
             report = merge(report, read(self.x_groq.usage, self.service_tier))
@@ -174,15 +174,15 @@ ROWS = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
 def parse(payload: bytes) -> tuple[dict[str, Raw], ChatAnswer]:
-    """All fields as bytes, and what must be understood. An error inside a 2xx answer raises `UpstreamFailure` too.
+    """Decodes an answer or chunk to its fields as bytes, without usage objects, and to a `ChatAnswer`.
 
-    Without the usage objects; content parts of Mistral's reasoning models are the text and the thoughts that clients
-    expect. Thoughts can't travel back: Mistral refuses a message with `reasoning_content`, as its row in the catalog
-    says.
+    Content parts of Mistral's reasoning models become the text and the thoughts that clients expect (Mistral refuses to
+    have these sent back, as its `refuses` in the catalog says). Raises `UpstreamFailure` for malformed data and for an
+    error inside a 2xx answer.
     """
     try:
         fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
-        payload.decode()  # of what is not looked at, the decoders don't check that it is UTF-8
+        payload.decode()  # the decoders don't check that skipped values are UTF-8
     except UNREADABLE:
         raise UpstreamFailure(NO_JSON) from None
     if answer.object in ("error", "Error") or (answer.error is not NULL and bytes(answer.error) not in BLANK):
@@ -210,7 +210,7 @@ _PARTS = msgspec.json.Decoder(list[ContentPart])
 
 
 def _without_parts(message: Raw) -> Raw:
-    """Parts of another kind (references) stay as they are, for clients that know them."""
+    """Replaces content parts by their text and thoughts, unless there are parts of other kinds (references)."""
     members = _FIELDS.decode(message)
     content = members.get("content", NULL)
     if bytes(content)[:1] != b"[":
@@ -227,23 +227,23 @@ def to_raw(value: object) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
-# How much of what a model of our own said was thought, where its engine does not count that.
+# Estimates of thinking tokens for local models whose engine does not count them.
 #
-# A provider elsewhere may hide some of its thoughts, so there what is shown proves nothing.
+# Remote providers may hide some thoughts, so the visible ones prove nothing there.
 
 OPEN, CLOSE = "<think>", "</think>"
-"""Marks that stay in the text where no parser takes them out; the template may have written the first."""
+"""Marks around thoughts in a text from which no parser removed them; the template may have written the opening mark."""
 
 
 def marked(call: Call) -> bool:
-    """Thoughts may stand in the text, between marks."""
+    """Whether an answer's text may contain thoughts between marks."""
     target = call.target
     parsed = target.engine is not None and target.engine.thinking_exact
     return target.provider.local and not parsed and target.model.thinking.contract is not Contract.NONE
 
 
 def estimate_thoughts(call: Call, usage: Usage, choices: Iterable[ChatChoice]) -> Usage:
-    """`usage` of a whole answer with its thoughts told apart."""
+    """Splits the `usage` of a whole answer into visible and thinking tokens."""
     between, thoughts, written = marked(call), 0, 0
     for choice in choices:
         written += len(choice.output[0])
@@ -259,23 +259,22 @@ def opens(text: str) -> bool:
     return text.lstrip().startswith(OPEN)
 
 
-# The hot path of a stream: an event that equals an earlier, parsed one in all but its text need not be parsed again.
+# The hot path of a stream: an event that differs from an earlier, parsed one only in its text is not parsed again.
 #
-# Why this can't go wrong: all bytes around the text are compared, from `data:` to the blank line. Inside a JSON
-# string every quote is escaped, so bytes without a quote, or with escaped quotes only, are one string. Usage, errors,
-# finish reasons, other choices and merged events differ outside the text, and are parsed. The text itself has to be
-# the inside of a JSON string.
+# Why this is safe: all bytes around the text are compared, from `data:` to the blank line. Inside a JSON string every
+# quote is escaped, so bytes without a quote, or with escaped quotes only, are one string. Usage, errors, other choices
+# and finish reasons differ outside the text, so they are parsed. The text must be the inside of a JSON string.
 
 _PADDINGS = (b'"obfuscation":"', b'"p":"')
-"""Random strings by which OpenAI and Mistral hide the text's length; they come after the text."""
+"""Starts of the random strings with which OpenAI and Mistral hide the text's length; they come after the text."""
 
 _THOUGHTS = ("reasoning", "reasoning_content")
 
 
 class Template:
-    """`before` text `after`, or `before` text `after` padding `tail`; as received and as sent on.
+    """The bytes of an event around its text, received and sent: `before` text `after`, or with a padding and `tail`.
 
-    `thinks`: the text is a thought.
+    `thinks` says whether the text is a thought.
     """
 
     __slots__ = ("_after", "_before", "_sent_after", "_sent_before", "_start", "_tail", "thinks")
@@ -287,13 +286,13 @@ class Template:
         self._start = len(self._before)
 
     def stamp(self, event: bytes) -> tuple[bytes, bytes] | None:
-        """(the text as JSON has it, the event to send) if this is one event of the same form."""
+        """Returns (text as in the JSON, event to send) if `event` is a single event of this form; None otherwise."""
         if not event.startswith(self._before):
             return None
         end = event.find(b'"', self._start)
         if not event.startswith(self._after, end):
             end = event.find(self._after, end)
-            # Every quote follows a backslash: a second string would open with one that does not.
+            # Every quote must follow a backslash: a second string would open with a quote that does not.
             if end < 0 or event.count(b'"', self._start, end) != event.count(b'\\"', self._start, end):
                 return None
         padding = end + len(self._after)
@@ -305,7 +304,7 @@ class Template:
 
 
 def learn(received: bytes, sent: bytes, answer: ChatAnswer) -> Template | None:
-    """A template from one event in both forms, if it carries plain text of one choice and nothing else."""
+    """Returns a template from one event in both forms, if it holds plain text of one choice and nothing else."""
     if not answer.choices or len(answer.choices) > 1:
         return None
     choice = answer.choices[0]
@@ -324,9 +323,9 @@ def learn(received: bytes, sent: bytes, answer: ChatAnswer) -> Template | None:
 
 
 def _cut(event: bytes, key: bytes, text: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """The event around its text: what precedes it, what follows up to a padding's value, and what follows that value.
+    """Splits an event into what precedes its text, what follows up to a padding's value, and what follows that value.
 
-    None if the text stands there escaped, or in two places.
+    Returns None if the text is escaped in the event, or occurs twice.
     """
     for colon in (b'":"', b'": "'):
         opening = b'"' + key + colon
@@ -341,7 +340,7 @@ def _cut(event: bytes, key: bytes, text: bytes) -> tuple[bytes, bytes, bytes] | 
     return None
 
 
-# The stream of chat and completions: a hot path for plain text events, and a careful one for all others.
+# The decoder of chat and completions streams: a hot path for plain text events, and full parsing for all others.
 
 _OBJECTS = {Endpoint.CHAT: "chat.completion.chunk", Endpoint.COMPLETIONS: "text_completion"}
 _NO_CHOICES = Raw(b"[]")
@@ -350,19 +349,18 @@ _TEXT = msgspec.json.Decoder(str)
 
 
 class ChatDecoder(EventStream):
-    """Decodes OpenAI's chunks. An event that differs from an earlier one in its text only is stamped by `Template`,
-    without being parsed; `output_chars` then counts the text's bytes, so letters beyond ASCII weigh more.
-    """
+    """Decodes OpenAI's chunks. An event that differs from an earlier one only in its text is rewritten by a `Template`
+    without being parsed."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
         self._template: Template | None = None
         self._report: UsageReport | None = None
         self._ended = set[int]()
-        """Choices that gave their reason."""
+        """Indexes of choices that stated their finish reason."""
         self._local, self._marked, self._thinks = call.target.provider.local, marked(call), False
         self._thought = self._written = 0
-        """Characters, of targets that may not tell the tokens of both apart."""
+        """Characters of thoughts and of all output, for local targets, which may not count thinking tokens."""
         self._chosen = set[int]()
         self._done = False
         self._closing: dict[str, Raw] = {}
@@ -374,13 +372,13 @@ class ChatDecoder(EventStream):
         }
 
     def feed(self, data: bytes) -> bytes:
-        """Bytes that complete an earlier event are not for the hot path."""
+        """Decodes `data`, on the hot path if it is a single complete event and no earlier event is incomplete."""
         usual = self._template is not None and not (self._buffer or self._carriage_return)
         event = self._stamp(data) if usual else None
         return super().feed(data) if event is None else event
 
     def final(self, usage: bytes) -> bytes:
-        """The withheld usage chunk with our usage (llama.cpp's `timings` stay in it), if the client asked for one."""
+        """Returns the usage chunk, if the client asked for it, and `[DONE]`; the chunk keeps llama.cpp's `timings`."""
         if not self._call.stream_usage:
             return DONE
         chunk = {**self._identity, "model": self._model, **self._closing, "choices": _NO_CHOICES, "usage": Raw(usage)}
@@ -391,7 +389,7 @@ class ChatDecoder(EventStream):
         return super()._decoded(event) if stamped is None else stamped
 
     def _stamp(self, event: bytes) -> bytes | None:
-        """The hot path."""
+        """Rewrites an event by the template (the hot path); None if it has to be parsed."""
         if self._template is None:
             return None
         hit = self._template.stamp(event)
@@ -401,7 +399,7 @@ class ChatDecoder(EventStream):
         try:
             event.decode()
             written = _TEXT.decode(b'"%b"' % text)
-        except UNREADABLE:  # no inside of a JSON string, or half an emoji
+        except UNREADABLE:  # the text is not the inside of a JSON string, or holds half a surrogate pair
             return None
         self.output_chars += len(written.encode() if b"\\" in text else text)
         self.text.write(written)
@@ -436,7 +434,7 @@ class ChatDecoder(EventStream):
         return self._emit(payload, fields, answer, report)
 
     def _count(self, report: UsageReport) -> None:
-        """Counters only grow: the maximum is right for cumulative and for split reports."""
+        """Updates the usage. The maximum of each counter is right both for cumulative and for split reports."""
         self._report = merge(self._report, report)
         usage = canonical(self._report or report)
         if self._local:
@@ -466,11 +464,11 @@ class ChatDecoder(EventStream):
                 self.finish_reason = choice.finish_reason
 
     def _close(self) -> None:
-        """All that was said so far was thought."""
+        """Counts all output so far as thoughts."""
         self._thinks, self._thought = False, self._written
 
     def _emit(self, payload: bytes, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> bytes:
-        """The chunk as the client gets it, and the template for the next ones; blanks are none, or text would hide."""
+        """Returns the client's chunk and learns a template from it, except from blank text before the answer begins."""
         event = frame(msgspec.json.encode(self._stamped(fields, answer, report)))
         choices = answer.choices or ()
         blank = not self.has_answer and any(choice.message_or_delta.text or choice.text for choice in choices)

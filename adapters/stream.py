@@ -1,4 +1,4 @@
-"""Server-sent events (WHATWG HTML §9.2) as bytes: split a stream into events, decode them, and write one."""
+"""Server-sent events (WHATWG HTML §9.2) as bytes: splits a stream into events, decodes them, and writes events."""
 
 import re
 import time
@@ -16,23 +16,23 @@ from router.types.clock import new_id
 
 _HIGH, _LOW = rb"\\u[dD][89abAB][\da-fA-F]{2}", rb"\\u[dD][c-fC-F][\da-fA-F]{2}"
 _HALF = re.compile(rb"(?<!\\)((?:\\\\)*)(?:(%b%b)|(%b)(?=(\")?)|%b)" % (_HIGH, _LOW, _HIGH, _LOW))
-"""A whole emoji as escapes, or half of one; the first half perhaps at the end of its text."""
+"""Matches an escaped surrogate pair, or a lone half; a high half may be at the end of its JSON string."""
 _UNKNOWN = rb"\ufffd"
 _TOO_LARGE = malformed("The provider's stream holds an event that is larger than its target's `max_event_bytes`.")
 
 
 class EventStream(StreamDecoder):
-    """A stream that is decoded event by event, up to the one that completes it; its bytes may be cut anywhere."""
+    """A stream that is decoded event by event until its last one. The bytes may be split at any position."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._buffer, self._carriage_return = bytearray(), b""
-        """Of an event that has not ended."""
+        """Bytes of an event that is not complete yet, and a CR whose LF may follow."""
         self._searched = 0
         self._half, self.text = b"", OutputText()
 
     def feed(self, data: bytes) -> bytes:
-        """Events before one that can't be read go with its failure."""
+        """Decodes the events that `data` completes; a failure's `before` holds the output of the events before it."""
         parts = []
         try:
             for event in self._split(data):
@@ -45,10 +45,10 @@ class EventStream(StreamDecoder):
         return b"".join(parts)
 
     def _split(self, data: bytes) -> list[bytes]:
-        """Events that `data` completes, whose lines end in LF. Raises `UpstreamFailure` for one that is too large."""
+        """Returns the events that `data` completes, with LF line ends. Raises `UpstreamFailure` if one is too large."""
         buffer = self._buffer
         if self._carriage_return or b"\r" in data:
-            # CRLF and CR as LF; a CR at the very end waits, because its LF may come with the next bytes.
+            # CRLF and CR become LF. A CR at the very end is held back, because its LF may come with the next bytes.
             data = self._carriage_return + data
             self._carriage_return = b"\r" if data.endswith(b"\r") else b""
             data = data.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -65,7 +65,7 @@ class EventStream(StreamDecoder):
         return events
 
     def _decoded(self, event: bytes) -> bytes:
-        """What the client gets for it; nothing for one without data."""
+        """Returns the client's form of an event; empty for an event without data."""
         name, lines = b"", []
         for line in event.split(b"\n"):
             field, _, value = line.partition(b":")
@@ -77,9 +77,9 @@ class EventStream(StreamDecoder):
         return self._event(name, self._paired(payload) if rb"\u" in payload else payload) if lines else b""
 
     def _paired(self, payload: bytes) -> bytes:
-        """An emoji of which each of two events has half, as escapes, stands in the second; any other half is unknown.
+        """Joins a surrogate pair that is split over two events, in the second; any other lone half becomes U+FFFD.
 
-        Where an event has several halves, or the answer several choices, which belong together is not clear.
+        If an event has several halves, or the answer several choices, it is unclear which belong together.
         """
         halves = [match for match in _HALF.finditer(payload) if not match[2]]
         alone, before, self._half = self._call.n == 1 and len(halves) == 1, self._half, b""
@@ -96,18 +96,18 @@ class EventStream(StreamDecoder):
         return _HALF.sub(whole, payload) if halves else payload
 
     def _wrote(self, *texts: str) -> None:
-        """These are output."""
+        """Adds texts to the output that has been received."""
         for text in texts:
             self.output_chars += len(text if text.isascii() else text.encode())
             self.text.write(text)
 
     @abstractmethod
     def _event(self, name: bytes, payload: bytes) -> bytes:
-        """What the client gets for an event. Raises `UpstreamFailure`."""
+        """Returns the client's form of an event. Raises `UpstreamFailure` for an error event or malformed data."""
 
 
 def frame(payload: bytes, event: bytes = b"") -> bytes:
-    """One event as bytes. Line feeds of a payload, which is JSON, stand between its values: each becomes a blank."""
+    """Returns one event as bytes. Line feeds between the values of the JSON payload are replaced by spaces."""
     if b"\n" in payload:
         payload = payload.replace(b"\n", b" ")
     return b"event: %b\ndata: %b\n\n" % (event, payload) if event else b"data: %b\n\n" % payload
@@ -115,34 +115,34 @@ def frame(payload: bytes, event: bytes = b"") -> bytes:
 
 DONE = frame(b"[DONE]")
 
-# Answers of other wires as chats: each yields what a choice says, which is counted and written here for all of them.
+# Answers of other wires, written in OpenAI's chat format.
 
 
 class Delta(Struct, frozen=True):
-    """A piece of one choice, or all of it. `says`: kind (`content`, `reasoning_content`, `refusal`, `tool_calls`, …)
-    → text or value, as OpenAI has them."""
+    """A part of one choice, or all of it. `says` maps a kind (`content`, `reasoning_content`, `refusal`, `tool_calls`)
+    to its text or value, in OpenAI's format."""
 
     choice: int
     says: dict[str, Any]
     finish_reason: str | None = None
     logprobs: Any = None
     stop_sequence: str | None = None
-    """What ended it, where the provider says so; it stands where vLLM has it."""
+    """Stop sequence that ended the output, if the provider reports it; written as `stop_reason`, as vLLM does."""
 
     def written(self, **says: dict[str, Any]) -> dict[str, Any]:
-        """A choice of a chat answer or chunk."""
+        """Returns a choice of a chat answer or chunk."""
         stopped = {"stop_reason": self.stop_sequence} if self.stop_sequence else {}
         ended = {"logprobs": self.logprobs, "finish_reason": self.finish_reason, **stopped}
         return {"index": self.choice, **says, **ended}
 
 
 def answer_id(call: Call) -> str:
-    """For an answer that the provider gave no id."""
+    """Returns an id for an answer to which the provider gave none."""
     return f"chatcmpl-{call.request_id or new_id()}"
 
 
 _ANSWERING = ("content", "tool_calls")
-"""Kinds that answer; others are thoughts, or say why there is no answer."""
+"""Kinds of `Delta.says` that count as an answer; others are thoughts, or explain why there is no answer."""
 
 
 def chat_reply(
@@ -153,7 +153,7 @@ def chat_reply(
     model: str,
     answering: tuple[str, ...] = _ANSWERING,
 ) -> TargetReply:
-    """A whole answer; `identifier` and `model` as the provider has them."""
+    """Builds a whole chat answer; `identifier` and `model` are those that the provider states."""
     head = {"id": identifier or answer_id(call), "object": "chat.completion", "created": int(time.time())}
     empty: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     messages = [choice.written(message=empty | choice.says) for choice in choices]
@@ -173,7 +173,7 @@ def chat_reply(
 
 
 class TranslatedStream(EventStream):
-    """A stream of another wire as `chat.completion.chunk` events; all have the same id and time."""
+    """Converts a stream of another wire to `chat.completion.chunk` events that share one id and creation time."""
 
     answering: tuple[str, ...] = _ANSWERING
 
@@ -184,12 +184,12 @@ class TranslatedStream(EventStream):
         self._name(answer_id(call))
 
     def final(self, usage: bytes) -> bytes:
-        """The usage chunk, if the client asked for it, and the end of the stream."""
+        """Returns the usage chunk, if the client asked for one, and the end of the stream."""
         chunk = frame(b'%b,"choices":[],"usage":%b}' % (self._head, usage)) if self._call.stream_usage else b""
         return chunk + DONE
 
     def _name(self, identifier: str) -> None:
-        """The provider's id for the answer, once it is known."""
+        """Sets the id of the answer, once the provider has stated it."""
         head = {"id": identifier, "object": "chat.completion.chunk", "created": self._created}
         self._id, self._head = identifier, msgspec.json.encode({**head, "model": self._call.model})[:-1]
 
@@ -211,4 +211,4 @@ class TranslatedStream(EventStream):
 
     @abstractmethod
     def _deltas(self, name: bytes, payload: bytes) -> Iterable[Delta]:
-        """What an event says. Raises `UpstreamFailure`."""
+        """Yields the contents of an event. Raises `UpstreamFailure` for an error event or malformed data."""

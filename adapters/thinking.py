@@ -1,8 +1,7 @@
-"""How much a target is told to think: (its contract, policy's effort, client's effort, token budget) → one control, and
-that control in the fields of OpenAI's relatives.
+"""The thinking control of a call, and how it is written in the request fields of OpenAI-compatible providers.
 
-The call's own effort is what the request was made to fit with; the policy's stands where it has none. The budget caps
-both; `ThinkingControl.text` states the result: a control that can't be met exactly is lowered, never dropped.
+The control follows from the target's contract, the call's effort, else the policy's, and the token budget, which limits
+both. A control that can't be met exactly is lowered, never dropped; `ThinkingControl.text` states the result.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,15 +16,15 @@ from router.types.request import Endpoint
 from router.types.target import EFFORTS, Contract, Thinking, ThinkingField
 
 SCALE = Thinking(contract=Contract.LEVEL, levels=("low", "medium", "high"), tokens=(1_024, 8_192, 24_576))
-"""For models that declare no levels: Google's own translation of effort into tokens for Gemini 2.5."""
+"""Scale for models that declare no levels: Google's own translation of effort to tokens for Gemini 2.5."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingControl:
-    """The control to send: an effort word, or a budget in tokens, or thinking on or off; all None: send nothing."""
+    """The control to send: an effort, a token budget, or thinking on or off. If all are None, nothing is sent."""
 
     text: str = "none"
-    """For `UpstreamRequest.thinking`: "effort=low", "budget=1024", "on", "off", "always_on" or "none"."""
+    """Value of `UpstreamRequest.thinking`: "effort=low", "budget=1024", "on", "off", "always_on" or "none"."""
     effort: str | None = None
     budget: int | None = None
     on: bool | None = None
@@ -37,7 +36,7 @@ ALWAYS_ON = ThinkingControl("always_on")
 
 
 def applied(call: Call) -> ThinkingControl:
-    """The thinking control for this attempt, by the target's contract."""
+    """Returns the thinking control of a call, according to its target's contract."""
     thinking, budget = call.target.model.thinking, call.thinking_budget
     effort = call.effort or call.target.effort
     controlled = effort is not None or budget is not None or thinking.contract is Contract.ALWAYS_ON
@@ -45,7 +44,7 @@ def applied(call: Call) -> ThinkingControl:
 
 
 def _number(thinking: Thinking, effort: str | None, budget: int | None) -> ThinkingControl:
-    """Exact and target: a number of tokens; less than the provider's minimum can only be met by not thinking."""
+    """Returns a token budget, for contracts EXACT and TARGET. Less than the provider's minimum turns thinking off."""
     if effort == "none":
         return OFF
     scale = thinking if thinking.levels and thinking.tokens else SCALE
@@ -59,7 +58,7 @@ def _number(thinking: Thinking, effort: str | None, budget: int | None) -> Think
 
 
 def _level(thinking: Thinking, effort: str | None, budget: int | None) -> ThinkingControl:
-    """A word: the nearest one that the model has at or below the wish and within the budget, else its lowest."""
+    """Returns the highest level of the model that exceeds neither effort nor budget, else its lowest level."""
     scale = thinking if thinking.levels else SCALE
     levels = scale.levels[: _index(scale, effort) + 1] if effort else scale.levels
     if budget is not None:
@@ -70,13 +69,13 @@ def _level(thinking: Thinking, effort: str | None, budget: int | None) -> Thinki
 
 
 def _switch(thinking: Thinking, effort: str | None, budget: int | None) -> ThinkingControl:
-    """On only if its typical tokens fit; an unknown size fits no budget."""
+    """Turns thinking on only if its typical tokens fit the budget; if these are unknown, no budget fits."""
     fits = budget is None or (bool(thinking.tokens) and thinking.tokens[-1] <= budget)
     return ThinkingControl("on", on=True) if effort != "none" and fits else OFF
 
 
 def _index(scale: Thinking, effort: str) -> int:
-    """Position of the highest level at or below the word; 0 if there is none, or if the word is unknown."""
+    """Returns the index of the highest level at or below an effort; 0 if there is none, or if the effort is unknown."""
     if effort in scale.levels:
         return scale.levels.index(effort)
     rank = _rank(effort)
@@ -97,9 +96,10 @@ _CONTRACTS: dict[Contract, Callable[[Thinking, str | None, int | None], Thinking
 }
 
 
-# The control in a request's fields, by `ThinkingField`.
+# The control as fields of a request, by `ThinkingField`.
 #
-# Names and values: vLLM 0.32, DashScope 2.0.2, DeepSeek, Moonshot, OpenRouter 1.3.84, Gemini's compatible endpoint.
+# Names and values are those of vLLM 0.32, DashScope 2.0.2, DeepSeek, Moonshot, OpenRouter 1.3.84 and Gemini's
+# compatible endpoint.
 
 Fields = dict[str, object]
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
@@ -107,7 +107,7 @@ _TEMPLATE = "chat_template_kwargs"
 
 
 def members(raw: Raw | None, but: tuple[str, ...] = ()) -> dict[str, Raw]:
-    """The members of a JSON object without those of `but`; {} for anything else."""
+    """Returns the members of a JSON object except those in `but`; {} for anything else."""
     try:
         fields = _OBJECT.decode(raw) if raw is not None else {}
     except UNREADABLE:
@@ -116,7 +116,7 @@ def members(raw: Raw | None, but: tuple[str, ...] = ()) -> dict[str, Raw]:
 
 
 def fields_of(call: Call, control: ThinkingControl, body: Mapping[str, Raw]) -> Fields:
-    """The fields to set in `body` so that the provider obeys; empty if its wire has no words for this control."""
+    """Returns the fields to set in `body` for this control; empty if the provider has no field for it."""
     field, on = call.target.provider.quirks.thinking_field, control.on
     if field is ThinkingField.REASONING_EFFORT and call.endpoint is not Endpoint.RESPONSES:
         return {"reasoning_effort": control.effort} if control.effort else {}
@@ -124,7 +124,7 @@ def fields_of(call: Call, control: ThinkingControl, body: Mapping[str, Raw]) -> 
         return _of_vllm(call, control, body)
     if field is ThinkingField.NONE or on is None:
         return {}
-    # Where a switch turns thinking on, a word beside it says how much.
+    # Where thinking is switched on, an effort beside the switch says how much.
     word: Fields = {"reasoning_effort": control.effort} if on and control.effort else {}
     budget = control.budget
     if field is ThinkingField.ENABLE_THINKING:
@@ -133,7 +133,7 @@ def fields_of(call: Call, control: ThinkingControl, body: Mapping[str, Raw]) -> 
         size: Fields = {} if budget is None else {"budget_tokens": budget}
         return {"thinking": {"type": "enabled" if on else "disabled", **size}, **word}
     if field is ThinkingField.THINKING_CONFIG:
-        # Google's `extra_body`: a budget or a level, never both; a budget of 0 turns thinking off.
+        # Google's `extra_body` takes a budget or a level, never both; a budget of 0 turns thinking off.
         size = {"thinking_budget": budget or (-1 if on else 0)}
         size = {"thinking_level": control.effort} if on and control.effort else size
         extra = members(body.get("extra_body"))
@@ -142,26 +142,26 @@ def fields_of(call: Call, control: ThinkingControl, body: Mapping[str, Raw]) -> 
         inner: Fields = {**google, "thinking_config": {**config, **size}}
         outer: Fields = {**extra, "google": inner}
         return {"extra_body": outer}
-    # `effort`, `max_tokens` and `enabled` exclude each other; what else the client put there (`summary`) stays.
+    # `effort`, `max_tokens` and `enabled` exclude each other; the client's other members (`summary`) are kept.
     size = {"effort": control.effort} if control.effort else {"enabled": True}
     size = size if budget is None else {"max_tokens": budget}
     return {"reasoning": {**members(body.get("reasoning"), ("effort", "max_tokens", "enabled")), **size}}
 
 
 def _of_vllm(call: Call, control: ThinkingControl, body: Mapping[str, Raw]) -> Fields:
-    """Top level: inside `chat_template_kwargs` vLLM ignores the budget (vllm-project/vllm#50166)."""
+    """Returns vLLM's fields. It ignores a budget inside `chat_template_kwargs` (vllm-project/vllm#50166)."""
     engine, stated = call.target.engine, members(body.get(_TEMPLATE))
     if control.on is None:
-        # Parsers go by what the request says, not by what the template did: unsaid, all of an answer may be a thought.
+        # vLLM's parsers follow the request, not the template: without a value a whole answer may count as thoughts.
         thinks = call.target.model.thinking.contract is not Contract.NONE
         if call.endpoint is not Endpoint.CHAT or not (thinks or (engine is not None and engine.thinking_exact)):
             return {}
         return {_TEMPLATE: {"enable_thinking": True, **stated} if thinks else {**stated, "enable_thinking": False}}
     fields: Fields = {_TEMPLATE: {**stated, "enable_thinking": control.on}}
     if control.budget is not None:
-        # vLLM counts what the template wrote after the opening mark, but not what it adds when it cuts a thought off.
+        # vLLM counts the template's tokens after the opening mark, but not those that it adds to cut a thought off.
         extra = 0 if engine is None else engine.thinking_written - engine.thinking_forced
         fields["thinking_token_budget"] = max(control.budget + extra, 0)
     if control.on and control.effort:
-        fields["reasoning_effort"] = "max" if control.effort == EFFORTS[-1] else control.effort  # it knows none beyond
+        fields["reasoning_effort"] = "max" if control.effort == EFFORTS[-1] else control.effort  # vLLM's highest effort
     return fields

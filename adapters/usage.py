@@ -1,4 +1,4 @@
-"""Usage as OpenAI's family reports it, under one set of names, and as the canonical `Usage`."""
+"""Usage reports of OpenAI-compatible providers: read under one set of names, and converted to the canonical `Usage`."""
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
@@ -14,24 +14,24 @@ from router.types.attempt import CACHED_BESIDE, THOUGHT_BESIDE, UNREADABLE_USAGE
 from router.types.price import NANO_PER_USD, nano_from_usd
 from router.types.yaml_file import load_data
 
-# `read` flattens the names that providers use (usage.yaml) into a `UsageReport`; in a stream the reports are folded
-# with `merge`, counter by counter, which is right for cumulative and for split reports.
+# `read` maps the names that providers use (usage.yaml) to a `UsageReport`. The reports of one stream are combined
+# with `merge`, counter by counter, which is right both for cumulative reports and for split ones.
 
 _TICKS_PER_NANO = 10
-"""xAI's `cost_in_usd_ticks`: 1 tick = 1e-10 USD (xai-sdk 1.21.0)."""
+"""Ticks per nano-USD of xAI's `cost_in_usd_ticks`: 1 tick = 1e-10 USD (xai-sdk 1.21.0)."""
 _NULL = Raw(b"null")
 _MOST_USD = 1_000_000
-"""Stated costs from here on are none: sums of them have to fit 64 bits of nano-USD."""
+"""Limit, in USD, from which on a stated cost is ignored, so that sums of costs fit in 64 bits of nano-USD."""
 _TABLE: dict[str, Any] = load_data(__file__, "usage.yaml")
 _PLACES = tuple(
     (name, first, tuple(rest))
     for name, paths in (*_TABLE["counts"].items(), *_TABLE["words"].items())
     for first, *rest in (path.split(".") for path in reversed(paths))
 )
-"""Counter and path; what comes later goes before."""
+"""(counter, first member, further members) of each path in usage.yaml. Preferred paths come last and override."""
 
 Count = Annotated[int, Meta(ge=0, lt=2**31)]
-"""Below zero, or beyond what any model reads or writes, a count is no count, and its report is no report."""
+"""A token count. A negative value, or one that no model reaches, makes the whole report unreadable."""
 Counters = TypeVar("Counters", bound=Struct)
 
 
@@ -40,7 +40,7 @@ class _CostDetails(Struct):
 
 
 class _Charged(Struct):
-    """What providers state beside their counts: costs, and the tier."""
+    """Values that providers report next to their token counts: costs and the service tier."""
 
     cost: Raw = _NULL
     is_byok: bool | None = None
@@ -50,13 +50,13 @@ class _Charged(Struct):
 
 
 class _TotalCost(Struct):
-    """Perplexity's: tokens, and the fee of a search."""
+    """Perplexity's cost object; `total_cost`, in USD, covers tokens and search fees."""
 
     total_cost: Decimal
 
 
 def _shape(paths: Iterable[Sequence[str]], base: type[Struct] = Struct) -> Any:
-    """A type that has a place for each of these paths, and knows what may stand there."""
+    """Returns a msgspec type, derived from `base`, with a typed field for each of the paths."""
     inner: dict[str, list[Sequence[str]]] = {}
     for first, *rest in paths:
         inner.setdefault(first, []).append(rest)
@@ -70,7 +70,7 @@ _TOTAL_COST = msgspec.json.Decoder(_TotalCost)
 
 
 class UsageReport(Struct, frozen=True):
-    """A provider's counters as it counts them (nested, not disjoint); None is "not said". `cost` is nano-USD."""
+    """A provider's counters as reported: nested, not disjoint. None means not reported. `cost` is in nano-USD."""
 
     input: int | None = None
     output: int | None = None
@@ -80,7 +80,7 @@ class UsageReport(Struct, frozen=True):
     written: int | None = None
     written_1h: int | None = None
     written_12h: int | None = None
-    """Parts of `written` that are kept for longer than the default."""
+    """Parts of `written` that are cached for longer than the provider's default time."""
     input_audio: int | None = None
     input_image: int | None = None
     input_video: int | None = None
@@ -92,15 +92,15 @@ class UsageReport(Struct, frozen=True):
     cost: int | None = None
     cache_type: str | None = None
     service_tier: str = ""
-    """Empty for the standard one."""
+    """Service tier; empty for the standard tier."""
     unreadable: bool = False
-    """Something was there that can't be a report."""
+    """Whether the report could not be decoded."""
 
 
 def read(raw: Raw | bytes, service_tier: str | None = None) -> UsageReport | None:
-    """The report in a JSON usage object; None when it is null or empty: unknown, not zero.
+    """Reads a JSON usage object. Returns None if it is null or has no token counts: usage is unknown then, not zero.
 
-    `service_tier` is what stands beside the object.
+    `service_tier` is the tier that the answer states outside the usage object.
     """
     try:
         wire = _DECODER.decode(raw)
@@ -122,18 +122,18 @@ def read(raw: Raw | bytes, service_tier: str | None = None) -> UsageReport | Non
 
 @lru_cache(64)
 def tier(name: str | None) -> str:
-    """A service tier as prices name it: empty for the standard one."""
+    """Returns the name of a service tier as prices use it; empty for the standard tier."""
     served = (name or "").lower()
     return "" if served in _TABLE["standard_tiers"] else served
 
 
 def merge(a: UsageReport | None, b: UsageReport | None) -> UsageReport | None:
-    """The maximum of each counter."""
+    """Combines two reports by taking the maximum of each counter."""
     return later(a, b) if a and b else a or b
 
 
 def _cost(wire: _Charged) -> int | None:
-    """nano-USD. With `is_byok` OpenRouter's `cost` is only its fee; what the key's owner pays upstream is added."""
+    """Returns the cost in nano-USD. With `is_byok` OpenRouter's `cost` is only its fee: the upstream cost is added."""
     if wire.cost_in_usd_ticks is not None:
         return nano_from_usd(Decimal(wire.cost_in_usd_ticks) / (_TICKS_PER_NANO * NANO_PER_USD))
     cost = _amount(wire.cost)
@@ -144,7 +144,7 @@ def _cost(wire: _Charged) -> int | None:
 
 
 def _amount(raw: Raw) -> int | None:
-    """A JSON number in USD, or Perplexity's object with the total → nano-USD, exact; None for anything else."""
+    """Converts a JSON number in USD, or Perplexity's cost object, to exact nano-USD; None for anything else."""
     data = bytes(raw)
     try:
         amount = _TOTAL_COST.decode(data).total_cost if data.startswith(b"{") else Decimal(data.decode("ascii"))
@@ -154,18 +154,18 @@ def _amount(raw: Raw) -> int | None:
 
 
 def larger(a: Any, b: Any) -> Any:
-    """Of two counts, each of which may be missing: counters only grow, in whichever event they come."""
+    """Returns the larger of two counts, each of which may be None: counters only grow, in any order of events."""
     return a if b is None else b if a is None else max(a, b)
 
 
 def later(before: Counters, after: Counters) -> Counters:
-    """A cumulative report: the larger reading of every counter; of anything else the newer one that says something."""
+    """Merges two cumulative reports: the larger value of each counter; of other fields the newer value that is set."""
     pairs = zip(structs.astuple(before), structs.astuple(after), strict=True)
     return type(after)(*[larger(a, b) if isinstance(a, int) or isinstance(b, int) else b or a for a, b in pairs])
 
 
 def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | None:
-    """None where the report is missing or empty; `unreadable` where it can't be one: the answer stands without it."""
+    """Decodes a usage object. Returns None if it is null or empty, and an `unreadable` report if it is malformed."""
     try:
         report = decoder.decode(usage)
     except UNREADABLE:
@@ -173,18 +173,17 @@ def counters(decoder: msgspec.json.Decoder[Counters], usage: Raw) -> Counters | 
     return None if report == type(report)() else report
 
 
-# The usage report of OpenAI's family → the canonical `Usage`: disjoint buckets, whose sum is what the provider bills.
-#
-# What a report contradicts is kept in its larger reading and named in `violations`.
+# Conversion to the canonical `Usage`. Where counters contradict each other, the larger reading is used.
 
 
 def canonical(report: UsageReport) -> Usage:
+    """Converts a report to disjoint buckets, whose sum is billed; `violations` names contradictory counters."""
     violations = [UNREADABLE_USAGE] if report.unreadable else []
     prompt, completion, source = report.input, report.output, CountSource.REPORTED
     if prompt is None or completion is None:
         prompt, completion, source = _derived(report)
     uncached, cached, written = _input(report, prompt, violations)
-    # The providers don't say how much of audio and pictures was cached.
+    # Providers don't report how much of the audio and images was cached.
     audio = min(report.input_audio or 0, uncached)
     image = min(report.input_image or 0, uncached - audio)
     video = min(report.input_video or 0, uncached - audio - image)
@@ -217,7 +216,7 @@ def canonical(report: UsageReport) -> Usage:
 
 
 def every_choice(usage: Usage, n: int) -> Usage:
-    """For servers that count one of `n` choices only: the output times n, marked as estimated."""
+    """Multiplies the output by `n` and marks it as estimated, for servers that count only one of `n` choices."""
     if n <= 1:
         return usage
     return structs.replace(
@@ -231,7 +230,7 @@ def every_choice(usage: Usage, n: int) -> Usage:
 
 
 def with_thoughts(usage: Usage, thoughts: int, written: int) -> Usage:
-    """For servers that show all that they write and count it together: thoughts by their share of the characters."""
+    """Estimates thinking tokens by their share of characters, for servers that show thoughts but don't count them."""
     if usage.output_reasoning is not None:
         return usage
     reasoning = ceil(usage.output_visible * min(thoughts / written, 1)) if written else 0
@@ -244,7 +243,7 @@ def with_thoughts(usage: Usage, thoughts: int, written: int) -> Usage:
 
 
 def _derived(report: UsageReport) -> tuple[int, int, CountSource]:
-    """Input and output: for the one that is missing what the total leaves."""
+    """Returns the input and output tokens and their source; a missing count is derived from the total."""
     prompt, completion, total = report.input, report.output, report.total or 0
     if prompt is None:
         prompt = max(total - (completion or 0), 0)
@@ -253,7 +252,7 @@ def _derived(report: UsageReport) -> tuple[int, int, CountSource]:
 
 
 def _input(report: UsageReport, prompt: int, violations: list[str]) -> tuple[int, int, int]:
-    """(uncached, cached, written). Cache counters that can't be inside the prompt are beside it."""
+    """Returns (uncached, cached, written) input tokens; cache counters that exceed the prompt count are added to it."""
     cached = report.cached or 0
     aged = (report.written_1h or 0) + (report.written_12h or 0)
     written = max(report.written or 0, aged)
@@ -270,7 +269,7 @@ def _input(report: UsageReport, prompt: int, violations: list[str]) -> tuple[int
 
 
 def _output(report: UsageReport, prompt: int, completion: int, violations: list[str]) -> tuple[int, int, int]:
-    """(visible, audio, image). Reasoning is inside the completion, unless the total says that it is beside it (xAI)."""
+    """Returns (visible, audio, image). Reasoning is within the completion unless the total shows otherwise (xAI)."""
     reasoning, audio, image = report.reasoning or 0, report.output_audio or 0, report.output_image or 0
     beside = report.total == prompt + completion + reasoning
     if reasoning > completion and not beside:

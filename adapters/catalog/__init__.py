@@ -1,7 +1,7 @@
-"""What lowpass knows, as data: providers.yaml, licences.yaml; models and prices, a file of each for an id prefix.
+"""The catalog of providers, licences, models and prices; models and prices have one file per prefix of their ids.
 
-Models of `models/*.yaml` were written with the provider's pages at hand, those of `listed/*.json` are as price lists
-have them (`python -m tools.catalog`); a model of the former is never in the latter.
+Models in `models/*.yaml` were written from the provider's pages; those in `listed/*.json` were imported from price
+lists (`python -m tools.catalog`). No model is in both.
 """
 
 import re
@@ -22,14 +22,14 @@ from router.types.target import SNAPSHOT, Benchmark, Capability, Licence, Model,
 _FOLDER = Path(__file__).parent
 
 
-# The files of prices, in USD per million tokens: each model's tables, the one in force first.
+# Price files, in USD per million tokens: a list of tables for each model, the current one first.
 #
-# They are written by `python -m tools.catalog` (docs/prices.md). A table is never changed once it has shipped, and
-# superseded ones stay: rows of ledgers name its version.
+# `python -m tools.catalog` writes them (docs/prices.md). A table never changes after its release, and superseded tables
+# are kept, because ledger rows refer to their versions.
 
 
 class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Numbers with a fraction become Decimals, from their text: money is exact."""
+    """A YAML loader that reads numbers with a fraction as Decimals, so that prices are exact."""
 
 
 Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: Decimal(node.value))
@@ -53,7 +53,7 @@ class _CatalogPriceRule(_CatalogRates, frozen=True, kw_only=True, forbid_unknown
 
 
 class PriceTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One price of one model. `checked` is the day on which its sources last said the same."""
+    """One price of one model. `checked` is the last day on which its sources were seen to state this price."""
 
     version: str
     checked: date
@@ -62,13 +62,13 @@ class PriceTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     rules: tuple[_CatalogPriceRule, ...] = ()
 
     def row(self) -> dict[str, Any]:
-        """As `router.types.price` reads it."""
+        """Returns the table in the form that `router.types.price.priced` reads."""
         rates, plain = (msgspec.to_builtins(part, builtin_types=(Decimal, date)) for part in (self.rates, self))
         return {**rates, **plain}
 
 
 def read_tables(path: Path) -> dict[str, list[PriceTable]]:
-    """Raises ValueError, naming the file, where data is not of its shape."""
+    """Reads a price file. Raises ValueError, naming the file, if its data is malformed."""
     tables: dict[str, list[PriceTable]] = _read(path, dict[str, list[PriceTable]])
     return tables
 
@@ -78,11 +78,11 @@ def read_tables(path: Path) -> dict[str, list[PriceTable]]:
 
 class _Provider(Provider, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str = ""
-    """Its key in the file."""
+    """Provider id: the key in providers.yaml."""
     strict: bool = False
-    """It refuses fields that it does not know, such as those of foreign.yaml …"""
+    """Whether the provider refuses unknown fields, such as those of foreign.yaml."""
     knows: tuple[str, ...] = ()
-    """… but for these."""
+    """Fields of foreign.yaml that a strict provider accepts."""
 
 
 class _Encodings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,14 +92,14 @@ class _Encodings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class _Licence(Licence, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str = ""
-    """Its key in the file."""
+    """Licence id: the key in licences.yaml."""
     source: str
-    """Where that was read, and when."""
+    """Where and when the licence terms were read."""
 
 
 class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     name: str = ""
-    """What the provider calls it, where that is not the end of the id."""
+    """Provider's name for the model, if it differs from the last part of the id."""
     context: int
     max_output: int
     capabilities: frozenset[Capability]
@@ -113,30 +113,30 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 class CardFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     provider: str
     licence: str = "proprietary"
-    """Of the cards that name none."""
+    """Licence of the models that name none."""
     models: dict[str, ModelCard]
 
 
 class ModelCatalog(Struct, frozen=True):
-    """All providers and licences by id; all models by id, each with the id of the provider that serves it."""
+    """Providers and licences by id, and models by id, each model with the id of its provider."""
 
     providers: Mapping[str, Provider]
     licences: Mapping[str, Licence]
     models: Mapping[str, tuple[Model, str]]
     prices: Mapping[str, Mapping[str, Price]]
-    """Every price that a model has had in a catalog, by its version: what old rows of a ledger were charged at."""
+    """All prices that each model has had in a catalog, by version: older ledger rows refer to them."""
     listed: frozenset[str]
-    """Ids of the models that are as price lists have them."""
+    """Ids of the models that were imported from price lists."""
 
 
 @cache
 def shipped() -> ModelCatalog:
-    """The catalog that ships with lowpass, read once a process."""
+    """Returns the catalog that ships with lowpass; it is read once per process."""
     return read(_FOLDER)
 
 
 def in_force() -> dict[str, PriceTable]:
-    """The table of each model by which calls are charged now."""
+    """Returns each model's current price table, by model id."""
     return {name: tables[0] for name, tables in _tables(_FOLDER).items()}
 
 
@@ -146,7 +146,7 @@ def _tables(folder: Path) -> dict[str, list[PriceTable]]:
 
 
 def read(folder: Path) -> ModelCatalog:
-    """Raises ValueError, naming the file, where data is not of its shape."""
+    """Reads the catalog in a folder. Raises ValueError, naming the file, if its data is malformed."""
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
     foreign = sum(_read(folder / "foreign.yaml", dict[str, tuple[str, ...]]).values(), ())
     licences = {
@@ -178,7 +178,7 @@ def read(folder: Path) -> ModelCatalog:
 
 
 def _bare(name: str) -> str:
-    """What a model is called wherever it is served: without the maker, the date, and dots."""
+    """Returns a model's name without maker, date and dots, so that it is the same at all providers."""
     return re.sub(r"^.*(/|anthropic\.)|[-@]20\d\d-?\d\d-?\d\d|-v1:0$", "", name).replace(".", "-")
 
 
@@ -202,7 +202,7 @@ def _provider(
     foreign: Sequence[str],
     encodings: Mapping[str, str],
 ) -> Provider:
-    """A snapshot of the same price as the model without its date is that model, whichever of them answers."""
+    """Builds a provider. A dated snapshot with the price of its undated model gets no price of its own."""
     served = {model.name: model for model, place in models.values() if place == identifier and not row.local}
     prices = {}
     for name, model in served.items():
