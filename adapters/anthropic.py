@@ -38,8 +38,6 @@ _MINIMUM_BUDGET = 1_024
 """Minimum `budget_tokens` that the API accepts (anthropic 2.11.0, ThinkingConfigEnabledParam)."""
 _JSON_ONLY = "Answer with one JSON object and nothing else."
 """System message in place of OpenAI's `json_object`, for which the API has no field."""
-_CHARS_PER_TOKEN = 4
-"""Characters per token of plain English, to estimate the output of a stream that is cut before it reports its count."""
 
 
 class AnthropicAdapter(TranslatingAdapter):
@@ -339,25 +337,15 @@ class _OpenBlock:
 
 
 class _AnthropicStream(TranslatedStream):
-    """Decodes a stream. Until the final count arrives, `usage` holds the reported input and an estimated output."""
+    """Decodes a stream. Until the final count arrives, `usage` holds the reported input and has an unknown source."""
 
     answering = ("content", "tool_calls", "refusal")
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
         self._tokens = AnthropicTokens()
-        self._started: Usage | None = None
-        """Usage as reported at the start of the stream; None before that, and once the final count has arrived."""
         self._blocks: dict[int, _OpenBlock] = {}
         self._calls = self._thoughts = 0
-
-    def feed(self, data: bytes) -> bytes:
-        try:
-            return super().feed(data)
-        finally:
-            if self._started is not None:
-                visible = max(self.output_chars // _CHARS_PER_TOKEN, self._started.output_visible)
-                self.usage = structs.replace(self._started, output_visible=visible, source=CountSource.ESTIMATED)
 
     def _deltas(self, name: bytes, payload: bytes) -> Iterator[Delta]:
         try:
@@ -388,8 +376,7 @@ class _AnthropicStream(TranslatedStream):
         self._name(message.id or self._id)
         self.model_served = message.model
         if counts := counters(TOKENS, message.usage):
-            self._count(counts)
-            self._started = usage(structs.replace(counts, output_tokens_details=None))
+            self._count(structs.replace(counts, output_tokens_details=None), final=False)
 
     def _open(self, index: int, block: _ContentBlock) -> Iterator[Delta]:
         self._blocks[index] = _OpenBlock(block, self._calls)
@@ -428,17 +415,19 @@ class _AnthropicStream(TranslatedStream):
 
     def _end(self, event: _MessageEvent) -> Iterator[Delta]:
         if counts := counters(TOKENS, event.usage):
-            self._started = None
-            self._count(counts)
-            self.usage = usage(self._tokens)
+            self._count(counts, final=counts.output_tokens is not None)
         if (reason := event.delta.stop_reason) is not None:
             self.finish_reason = _FINISH.get(reason, "stop")
             yield Delta(0, event.delta.refusal, self.finish_reason, stop_sequence=event.delta.stop_sequence)
 
-    def _count(self, counts: "AnthropicTokens") -> None:
-        """Merges new counts into the earlier ones; the last region reported is kept."""
+    def _count(self, counts: "AnthropicTokens", *, final: bool) -> None:
+        """Merges new counts into the earlier ones; the last region reported is kept. Until a `final` count the output
+        is a placeholder, which stands for no tokens."""
         self._tokens = latest(self._tokens, counts)
-        self.region_served = usage(self._tokens).region_served or self.region_served
+        self.usage = usage(self._tokens)
+        self.region_served = self.usage.region_served or self.region_served
+        if not final:
+            self.usage = structs.replace(self.usage, source=CountSource.UNKNOWN)
 
 
 def _spoken(text: str, thinking: str) -> Delta:

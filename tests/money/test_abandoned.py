@@ -21,7 +21,7 @@ HIDDEN = {"contract": "always_on", "levels": ["on"], "tokens": [400]}
 GONE = Event()  # the client has: `soon` answers
 ANSWER = 20 * IN + 1_520 * OUT
 ROUTES = {name: f"at-{name}" for name in ("read-on", "whole", "cancel", "late", "slow", "rich", "begun", "steady")}
-ROUTES["falls"] = "at-slow at-rich"
+ROUTES |= {"falls": "at-slow at-rich", "claude": "at-claude"}
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def policy(url: str) -> dict[str, Any]:
         "at-rich": target(url, "soon", timeouts={"first_ms": 600}, retries=0, **wide),
         "at-begun": target(url, "begun", abandoned="read_on", timeouts={"between_ms": 200}, **wide),
         "at-steady": target(url, "steady", abandoned="read_on", timeouts={"first_ms": 400, "between_ms": 300}, **wide),
+        "at-claude": {**target(url, "claude", provider="anthropic", thinking=HIDDEN, **wide), "base_url": url},
         "at-late": target(url, "silence", thinking=HIDDEN, timeouts={"first_ms": 100}, **wide),
     }
     return rules(targets, ROUTES, budgets(dict.fromkeys(ROUTES, 2) | {"rich": 2_000, "falls": 0.18}))
@@ -122,6 +123,18 @@ def test_a_timeout_while_thoughts_are_hidden_is_charged_for_them(gateway: Gatewa
     row = row_of(gateway, gateway.chat("late", stream=True))
     assert row["status"] == 504
     assert OUT < 0.9 * OUT * row["attempts"][0]["total_ms"] < row["cost"] <= row["held"], "a token a millisecond"
+
+
+@each_row("breaks", [None, Break.CUT])
+def test_hidden_thoughts_are_charged_where_only_a_stream_s_start_was_counted(
+    gateway: Gateway, upstream: Upstream, breaks: Break | None
+) -> None:
+    """Anthropic's first event has the input, and a placeholder for the output."""
+    tokens = Tokens(uncached=20, visible=10, reasoning=1_500)
+    upstream.behaviours["claude"] = Behaviour(tokens=tokens, reports="at_start", breaks=breaks, delay_s=0.5)
+    row = row_of(gateway, gateway.chat("claude", stream=True))
+    assert (row["input_tokens"], row["attempts"][0]["usage_source"]) == (20, "estimated")
+    assert row["held"] >= row["cost"] >= 1_500 * OUT
 
 
 @each_row("breaks, status", [(Break.SILENCE, 504), (Break.HANG, 200)])

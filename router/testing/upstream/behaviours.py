@@ -225,7 +225,7 @@ class Behaviour(Struct, frozen=True, kw_only=True):
     headers: Json = field(default_factory=dict)
     """More headers of an answer."""
     tokens: Tokens = NORMAL
-    reports: Literal["at_end", "missing", "with_content", "everywhere"] = "at_end"
+    reports: Literal["at_end", "missing", "with_content", "everywhere", "at_start"] = "at_end"
     """Where the usage stands."""
     framing: Framing = Framing.ONE_EACH
     fault: str = ""

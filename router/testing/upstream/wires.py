@@ -53,7 +53,8 @@ class Anthropic(WireFormat):
             events.append({"type": "content_block_stop", "index": i})
         if behaviour.reports == "everywhere":
             events.append(_message_delta(counted(_USAGE["anthropic"], tokens.share(1, 2))))
-        events += [_message_delta(usage, **_stop(answer)), {"type": "message_stop"}]
+        final = {} if behaviour.reports == "at_start" else usage
+        events += [_message_delta(final, **_stop(answer)), {"type": "message_stop"}]
         return [SseFrame(e, event=str(e["type"]), content=e["type"] == "content_block_delta") for e in events]
 
     def error(self, fault: Fault) -> tuple[int, object]:
