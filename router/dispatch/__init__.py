@@ -1,1 +1,1 @@
-"""Step 7: the one egress through which every outgoing byte passes."""
+"""Step 7: the single egress through which all outgoing bytes pass, and the code that asks targets for answers."""

@@ -1,4 +1,4 @@
-"""One attempt at a target, from its start to its charge."""
+"""Records one attempt at a target from its start to its charge, including the estimates used where usage is missing."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,31 +41,31 @@ from router.types.request import Endpoint
 from router.types.target import Contract
 
 LONGEST = 64
-"""Characters of a stated region that are kept: whatever else stands there is the provider's to answer for."""
+"""Maximum length, in characters, of a provider-stated region that is stored."""
 BYTES_PER_TOKEN = 32
-"""More than any tokenizer packs into a token over a whole answer, with escaped letters: English has 4."""
+"""Upper bound on the mean bytes per token of a whole answer, JSON escapes included; English has about 4."""
 FEWEST = 20
-"""A prompt has no fewer than one in so many of the tokens that are expected of it."""
+"""A reported prompt size below 1/FEWEST of the expected tokens is not believed."""
 LOOSE = 2
-"""An answer in another language may have so many times the bytes a token of those seen, where none are escaped."""
+"""Factor on the largest bytes per token seen at a target: answers in other languages may have more."""
 SLACK_BYTES = 512
-"""What few tokens may have beyond that, such as a long run of blanks."""
+"""Bytes allowed beyond the per-token bounds, since a short answer may hold e.g. a long run of blanks."""
 MORE_PIECES, FEW_PIECES = 1.05, 8
-"""A stream has at most so many times its tokens, and so many more, in pieces: some come in two, some are empty."""
+"""Allowed stream events per token (factor and constant): a token may come in two events, and events may be empty."""
 DEAF = 1.5
-"""An answer of so many times its cap, by its bytes, shows that the upstream ignored the cap."""
+"""An answer whose bytes amount to more than this many times its cap shows that the upstream ignored the cap."""
 ENVELOPE, PROBABLE = 1_024, 8_192
-"""Bytes of a stream around each token at most; of log probabilities of it and of twenty others."""
+"""Maximum bytes of a stream around each token; the same for log probabilities (the token and 20 alternatives)."""
 REMARKS, FINDS, MEDIA = 65_536, 2**20, 2**24
-"""Bytes that an answer may have beside that: its head, its end, signatures; what a provider's own tools have found;
-images and sounds."""
+"""Bytes an answer may have regardless of its tokens: head, end and signatures; results of the provider's own tools;
+images and audio."""
 REPEATS, ECHOES = 4, 3
-"""How often a Responses stream says its text again, once it is whole, and the request."""
+"""How often a Responses stream may repeat its whole text, and the request."""
 FASTEST_MS = 0.25
-"""In which a target may write a token, before anything is known of its pace: the quickest write 4,000 in a second."""
+"""Minimum ms per token before a target's pace is known: the fastest write 4,000 tokens per second."""
 UNCOUNTED = "more output than counted"
 BYTES_PER_SOUND = 8_192
-"""A token of an image or of sound has fewer in base64."""
+"""Upper bound on the base64 bytes per token of an image or of audio."""
 _MEDIA = ("output_audio", "output_image", "output_video")
 _OUTPUT = ("output_visible", "output_reasoning", "reasoning_source", "source")
 NO_TEXT = TextBytes()
@@ -74,9 +74,9 @@ _NO_INPUT = dict.fromkeys([name for name in Usage.__struct_fields__ if name.star
 
 
 class AttemptRecord:
-    """Collects what is learned while an attempt runs; `done` freezes it. `clock` gives ms since any start.
+    """Collects what is learned while an attempt runs; `_done` turns it into an `Attempt`. `clock` returns ms.
 
-    `health` hears how long answers took, and of a target whose answer was served elsewhere than the target states.
+    `health` is told how long answers took, and suspends a target that served an answer in a region not its own.
     """
 
     def __init__(
@@ -95,60 +95,60 @@ class AttemptRecord:
     ) -> None:
         self.step, self.fit, self.call, self._learned, self._health = step, fit, call, budget.learned, health
         self.adapter, self.options, self.restorer, self.lease = adapter, options, restorer, lease
-        """`restorer`: of an answer to a request with placeholders; `lease`: where its target has an engine."""
+        """`restorer` is set for redacted requests, `lease` for targets with a local engine."""
         self.thinking, self.sent = "none", False
         self.dropped: tuple[str, ...] = ()
         self.meter: Meter | None = None
-        """Where a budget binds its stream."""
+        """Meter of a stream that is limited by a budget; None for other attempts."""
         self.status: int | None = None
         self._response: UpstreamResponse | None = None
         self.decoder: StreamDecoder | None = None
-        """Of a stream: what has come so far."""
+        """Decoder of a streamed answer, with what has arrived so far; None for an unstreamed one."""
         self.classes: frozenset[str] = frozenset()
-        """Of what was sent."""
+        """Sensitivity classes of the request as sent."""
         self._region, self._verified = step.target.region, False
-        """The region that counts, and whether the provider itself says so."""
+        """The region to record, and whether the provider itself stated it."""
         self._started_ms, self._clock, self._start = now_ms, clock, 0.0
         self._first: int | None = None
         self._ended: float | None = None
-        """When all of a whole answer was here, or a stream was ended."""
+        """When a whole answer was complete or a stream was closed, by `clock`; None until then."""
         self.budget = budget
         self._wait: list[float] | None = None
-        """Since when it is waited for, and until when."""
+        """Start and end of the time spent waiting for the target (see `waited_ms`); None before sending."""
         self._cap = (call.max_output or step.estimate.max_output) * call.n
         self._capped = call.max_output is not None or step.estimate.max_output < step.target.model.max_output
-        # Some providers' caps do not count thoughts (DashScope's, xAI's).
+        # Some providers' caps do not count thinking tokens (DashScope's, xAI's).
         thinking = step.target.model.thinking
         thinks = thinking.contract is not Contract.NONE
         self._most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
-        self._billed = max(budget.learned.billed.get(step.target.id, 1.0), 1.0)  # less would open hard budgets
+        self._billed = max(budget.learned.billed.get(step.target.id, 1.0), 1.0)  # below 1 opens hard budgets
         self._probable = PROBABLE * (1 + REPEATS) if call.body.keys() & _PROBABILITIES else 0
-        """Bytes of log probabilities for each token."""
+        """Allowed bytes of log probabilities per token."""
         self._echoed = len(call.body.get("prompt", b"")) if bytes(call.body.get("echo", b"")) == b"true" else 0
-        """Bytes of the prompt, where a completion repeats it."""
+        """Size of the prompt in bytes if the completion repeats it (`echo`), else 0."""
         self._come = self._largest = 0.0
-        """Bytes of output that came, and that came at once, at most."""
+        """Bytes of output received so far, and the most that arrived at once."""
         self.received_bytes = self._sent = self._media = self._found = self._thought = self._waiting = 0
-        """Of the answer, as the upstream sent it, and as its stream's client gets it; of its images and sounds, and of
-        what else no token stands for (`apart`); of its stream's thoughts; of output that lay in its socket, about."""
+        """Byte counts: received; sent on to the client; of media; of other parts that no token stands for (see
+        `apart`); of thoughts; of output left unread in the socket (estimated)."""
         self._pieces = 0
-        """Events of its stream's answer, thoughts apart."""
+        """Number of stream events of the answer, without those of its thoughts."""
         self.stopped = ""
-        """Why the gateway ended its stream, as an error code; empty: it did not."""
+        """Error code that says why the gateway ended the stream; empty if it did not."""
         self._hides = thinks and not thinking.streamed and fit.effort != "none"
-        """Thoughts are written that no stream shows …"""
+        """Whether the model thinks in this attempt without streaming its thoughts."""
         self._shows = thinks and thinking.streamed
-        """… or that it shows."""
+        """Whether the model thinks and its stream shows the thoughts."""
 
     @cached_property
     def _most_bytes(self) -> tuple[float, float]:
-        """Of a token of a stream whose tokens come one by one; and of any other, in any language."""
+        """Maximum bytes per token: of a stream whose tokens arrive singly; of any other answer."""
         dense = self._learned.most_output_bytes(self.step.target.id)
         unknown = self.meter is None and dense == MOST_OUTPUT_BYTES
         return dense, BYTES_PER_TOKEN if unknown else min(BYTES_PER_TOKEN, LOOSE * max(dense, MOST_OUTPUT_BYTES))
 
     def arrived(self, *, whole: bool = False) -> None:
-        """The first bytes of an answer, or all of one that is no stream."""
+        """Notes that the first bytes of an answer, or (`whole`) all of an unstreamed one, have arrived."""
         came = None if self._response is None or not whole else self._response.arrived_ms
         now = self._clock() if came is None else came
         self._first = int(now - self._start)
@@ -158,7 +158,7 @@ class AttemptRecord:
             self._ended = now
 
     def fed(self, data: bytes, events: bytes, before: int) -> None:
-        """The decoder made `events` of one more piece of a stream. `before`: bytes of output seen until then."""
+        """Notes that the decoder turned `data` into `events`. `before`: bytes of output decoded until then."""
         self.received_bytes += len(data)
         self._sent += len(events)
         if len(events) > ENVELOPE:
@@ -174,7 +174,7 @@ class AttemptRecord:
 
     @property
     def unread(self) -> float:
-        """Bytes of output, about, that came and wait to be decoded."""
+        """Estimated bytes of output that have arrived and are not decoded yet."""
         buffered = 0 if self._response is None else self._response.buffered
         decoded = 0 if self.decoder is None else self.decoder.output_chars
         return buffered * decoded / max(1, self.received_bytes)
@@ -187,8 +187,8 @@ class AttemptRecord:
                 self._found += tools
 
     def past_cap(self, decoder: StreamDecoder) -> bool:
-        """The stream has more pieces, and bytes, than the tokens of its cap, or more bytes than all of them can have,
-        wherever in its events they stand."""
+        """Returns whether the stream exceeds its cap: more events and bytes than the cap's tokens allow, or more bytes
+        than any tokens up to the cap can have, wherever they stand in the events."""
         size, (dense, most) = decoder.output_chars, self._most_bytes
         allowed = self._most * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS
         more = self.received_bytes - allowed - self.step.target.max_event_bytes
@@ -200,11 +200,11 @@ class AttemptRecord:
         )
 
     def _apart(self, media: int, found: int, tokens: int) -> int:
-        """Of these bytes those that so many tokens may be accompanied by."""
+        """Returns how many of these bytes may accompany `tokens` tokens of output."""
         return min(media, MEDIA + tokens * BYTES_PER_SOUND) + min(found, FINDS + tokens * self._probable)
 
     def _beyond(self, decoder: StreamDecoder, tokens: int) -> int:
-        """Bytes of a stream that can't have come with so many tokens of output."""
+        """Returns how many bytes of the stream can't be explained by `tokens` tokens of output."""
         allowed = tokens * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS + self._echoed
         allowed += self._apart(self._media, self._found, tokens)
         if self.call.endpoint is Endpoint.RESPONSES:
@@ -212,20 +212,20 @@ class AttemptRecord:
         return max(0, self._sent - allowed)
 
     def leaves(self, classes: frozenset[str]) -> None:
-        """The first byte is about to be sent: from now on it takes time, and may be charged. `classes`: of that."""
+        """Notes that sending starts: from now on it takes time and may be charged. `classes`: of what is sent."""
         self.sent, self.classes, self._start = True, classes, self._clock()
         self._wait = [self._start, inf]
         self.budget.waits.append(self._wait)
 
     def opened(self, response: UpstreamResponse) -> None:
-        """Status and headers are here; one names the region where the target's terms say so ("header:NAME")."""
+        """Notes status and headers; takes the region from a header if the target's terms name one ("header:NAME")."""
         self.status, self._response = response.status, response
         kind, _, name = self.step.target.terms.verify.partition(":")
         if kind == "header" and (stated := response.headers.get(name.lower(), "").strip()):
             self._locate(stated)
 
     def locate(self, stated: str) -> None:
-        """`stated`: the region that the answer itself names; empty where it names none, or none yet."""
+        """Notes the region that the answer states (`stated`); empty if it states none, or none yet."""
         if stated and self.step.target.terms.verify.startswith("usage."):
             self._locate(stated)
 
@@ -256,9 +256,9 @@ class AttemptRecord:
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
-        """`error`: what broke it; empty: it ended, or the gateway stopped it.
+        """Ends the attempt of a stream. `error`: what broke it; empty if it ended or the gateway stopped it.
 
-        An upstream that broke off wrote nothing more; one that was stopped, left or late may have: all that is billed.
+        After a break only what arrived is charged, else (stop, disconnect, timeout) also what may have come later.
         """
         left = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN)
         goes_on = error in (CLIENT_GONE, OUTRUN, ErrorKind.TIMEOUT) and self.step.target.reads_on[self.call.stream]
@@ -292,20 +292,20 @@ class AttemptRecord:
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
     def cut(self) -> None:
-        """Nothing more is to be written, however long the gateway waits from now on."""
+        """Closes the response and stops the clock, so that later waiting adds nothing to the charge."""
         if self._response is not None and self._ended is None:
             self._response.close()
             self._ended = self._clock()
 
     def read_rest(self, decoder: StreamDecoder) -> bytes:
-        """Closes the connection of a stream that ends here. Returns the events of what had come of it, once: that was
-        written and is billed."""
+        """Closes the connection of a stream that ends here. Returns the events of what had arrived unread, which was
+        written and is billed; empty on later calls."""
         self.cut()
         events, response, self._response = b"", self._response, None
         if response is not None:
             unread, waiting = response.unread()
             with suppress(Exception):  # what can't be read can't be counted
-                # Of what shows its thoughts: where they end.
+                # Line by line if the stream shows its thoughts, to find where they end.
                 for piece in unread.splitlines(keepends=True) if self._shows and not decoder.has_answer else (unread,):
                     events += decoder.feed(piece)
                     self._thought = self._thought if decoder.has_answer else decoder.output_chars
@@ -318,7 +318,7 @@ class AttemptRecord:
         return events
 
     def failed(self, failure: Failure) -> Attempt:
-        """Providers charge what they produced, also where it can't be read; not refusals, nor what broke before."""
+        """Ends a failed attempt. Output that may have been produced is charged; refusals are not."""
         decoder = self.decoder
         if decoder is not None and (decoder.output_chars or decoder.usage is not None):
             return self.streamed(decoder, failure.kind)
@@ -330,24 +330,24 @@ class AttemptRecord:
         if late and silent and self.step.target.engine is None:
             took, expected = self._elapsed(), self.step.estimate.output_tokens
             self._health.took(self.step.target.id, took, took if self.call.stream else None, expected, at_least=True)
-        # A provider that is down writes nothing: it is not charged as if it were the quickest, but for hidden thoughts.
+        # A provider that is down writes nothing, so don't assume the fastest pace unless thoughts are hidden.
         prior_ms = FASTEST_MS if self._hides or unread else PRIOR_MS_PER_TOKEN
         return self._done(failure.kind, self._unfinished(prior_ms) if silent else None)
 
     def abandoned(self, outcome: str, *, reads_on: bool = False) -> Attempt:
-        """Its client left, or another target was quicker: what the upstream had read and written by then is charged,
-        until the rest is known where `reads_on`."""
+        """Ends an attempt whose client left or that lost a race. Charges what the upstream had read and written by
+        then; with `reads_on` that is an estimate until the rest is known."""
         if self.decoder is None:
             return self._done(outcome, self._unfinished(FASTEST_MS) if self.sent else None)
         return structs.replace(self.streamed(self.decoder, ErrorKind.TIMEOUT if reads_on else outcome), outcome=outcome)
 
     @property
     def recovered(self) -> bool:
-        """Others may have charged its hold while this process was paused."""
+        """Whether other processes may have charged the hold while this process was paused."""
         return self.budget.presence.lost_since(self._started_ms)
 
     def _written(self, body: dict[str, Raw], tokens: int) -> int:
-        """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""
+        """Returns the bytes of text in an answer, without media, log probabilities and the JSON around them."""
         name = "output" if self.call.endpoint is Endpoint.RESPONSES else "choices"
         text, rest = body.get(name, Raw(b"")), msgspec.json.encode({**body, name: None})
         beside = len(rest) - REMARKS - self._apart(*apart(rest), tokens)
@@ -357,8 +357,8 @@ class AttemptRecord:
         return max(0, size - ENVELOPE * self.call.n) + max(0, beside)
 
     def _recounted(self, counted: Usage, size: int, text: TextBytes) -> Usage:
-        """What the provider counted of a whole answer, but its output: it can't have counted all that came. That is as
-        where nothing is counted, beside the thoughts that it counted."""
+        """Replaces the output counts of a report that can't account for all that arrived by an estimate from its size.
+        Keeps the reported thinking tokens and input."""
         estimated = self._estimated(size, left=False)
         if thoughts := counted.output_reasoning:
             most = max(self._tokens(size), ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED)))
@@ -379,8 +379,8 @@ class AttemptRecord:
         return self._bounded(structs.replace(counted, **{name: getattr(usage, name) for name in _OUTPUT}), size)
 
     def _bounded(self, counted: Usage, size: int) -> Usage:
-        """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by the
-        context, or something at least; where a report contradicts itself, by the cap that was sent, and what was."""
+        """Bounds implausible counts: output by the cap or one token per byte received; input by the context window, or
+        by the estimate if it is too small; contradictory reports by the cap and the input that were sent."""
         estimate, model, violations = self.step.estimate, self.step.target.model, list(counted.violations)
         read, output = counted.totals.input, counted.totals.output
         most = max(self._cap, counted.output_visible) if THOUGHT_BESIDE in violations else max(self._most, size)
@@ -404,7 +404,7 @@ class AttemptRecord:
         return structs.replace(counted, **changes)
 
     def _split(self, output: int, size: int) -> dict[str, Any]:
-        """Fields of so many output tokens, of which thoughts are those that the stream showed as such, if it does."""
+        """Returns usage fields for `output` tokens, split by the share of bytes that were shown as thoughts."""
         if not self._shows or not size:
             return {"output_visible": output, "output_reasoning": None, "reasoning_source": CountSource.UNKNOWN}
         thoughts, source = output * self._thought // size, CountSource.ESTIMATED
@@ -413,8 +413,8 @@ class AttemptRecord:
     def _estimated(
         self, size: int, *, left: bool, goes_on: bool = False, finish: str = "", text: TextBytes = NO_TEXT
     ) -> Usage:
-        """`left`: the upstream may have written more than came, or `goes_on` to its end; else one that says that the
-        cap was reached did. `text`: what came, of which nothing was reported."""
+        """Estimates the usage of `size` bytes without a report. `left`: more may have been written than arrived;
+        `goes_on`: it is written to its end; `finish`: "length" if the cap was reached."""
         reached = self._capped and finish == "length" and not left
         output = self._with_late(size) if left else self._tokens(size)
         if not left:
@@ -427,15 +427,15 @@ class AttemptRecord:
         return self._taken(output, size)
 
     def _unfinished(self, prior_ms: float) -> Usage:
-        """Nothing of an answer has come. What is hidden, comes in one piece, or is billed to its end may be written all
-        the same."""
+        """Estimates the usage of an attempt of which nothing has arrived: output that is hidden, unstreamed or billed
+        to its end may have been written anyway."""
         target, streamed = self.step.target, self.call.stream
         blind = self._hides or not streamed or target.reads_on[True] or self._learned.ahead(target.id) is None
         return self._taken(self._unseen(prior_ms) if blind else 0, 0)
 
     def _taken(self, output: int, size: int) -> Usage:
-        """So many tokens of output, in so many bytes, as far as its provider bills them; all that is held where others
-        may have charged that while this process was paused."""
+        """Returns the usage for `output` tokens in `size` bytes, scaled to what the provider bills; at least all that
+        is held if others may have charged the hold while this process was paused."""
         estimate, read = self.step.estimate, self.step.estimate.input_tokens
         output = min(ceil(output * self._billed), max(output, self._cap))
         if self.recovered:
@@ -443,9 +443,9 @@ class AttemptRecord:
         return Usage(input_uncached=read, **self._split(output, size), source=CountSource.ESTIMATED)
 
     def _with_late(self, size: int) -> int:
-        """Tokens of so many bytes of a stream, as its hold counts them, and those that may have been on their way when
-        it was left or stopped; or those that its target usually writes in that time, if they are more. At most what is
-        held for it pays for."""
+        """Returns the tokens of `size` bytes of a stream as its hold counts them, plus those that may have been under
+        way when it was left or stopped, or the tokens usually written in that time if that is more. Bounded by what the
+        hold pays for."""
         decoder, until_ms = self.decoder, self._start + self._elapsed()
         in_flight = 0.0 if self.meter is None else self.meter.in_flight(until_ms)
         counted = 0.0 if decoder is None else self._learned.most_tokens(self.step.target.id, decoder.text.sizes())
@@ -460,14 +460,14 @@ class AttemptRecord:
 
     @property
     def _mean_bytes(self) -> float:
-        """Of a token: those of its target's, or of the pieces of a stream that has more of them than tokens allowed."""
+        """Mean bytes per token: the target's, or bytes per event if there are more events than the cap has tokens."""
         mean = self._learned.mean_output_bytes(self.step.target.id)
         size = 0 if self.decoder is None else self.decoder.output_chars - self._thought
         return mean if self._pieces <= self._cap else max(mean, size / self._pieces)
 
     @property
     def _paid(self) -> int:
-        """Output tokens that what is held pays for, with thoughts among them as until now."""
+        """Output tokens that the hold pays for, at the share of thoughts seen so far."""
         if self.meter is None:
             return self._cap
         size = self._thought if self.decoder is None else self.decoder.output_chars
@@ -476,8 +476,8 @@ class AttemptRecord:
         return min(most, self.meter.paid, thoughtful)
 
     def _unseen(self, prior_ms: float) -> int:
-        """Tokens that may have been written until now without being seen: at the target's pace, else at one in
-        `prior_ms`; at least what was expected; at most the cap, if that is kept, else what is held."""
+        """Returns how many tokens may have been written unseen so far: at the target's pace, or one per `prior_ms` if
+        unknown. At least the expected output; at most the cap if it is kept, else what is held."""
         tokens = max(self.step.estimate.output_tokens, self._usual(self._elapsed(), prior_ms))
         past_cap = self.stopped == PAST_CAP or self._learned.worst[self.step.target.id]
         return min(self._most if past_cap else max(self._cap, self._paid), tokens)
@@ -488,7 +488,7 @@ class AttemptRecord:
         return ceil(took_ms / each_ms) * self.call.n
 
     def _tokens(self, size: int) -> int:
-        """Output tokens of so many bytes: at most the cap, unless they are too many for it, or it is doubted."""
+        """Returns the output tokens of `size` bytes: at most the cap, unless far beyond it or it is doubted."""
         tokens = ceil(size / self._mean_bytes)
         return tokens if self.fit.doubted or tokens > DEAF * self._cap else min(tokens, self._cap)
 
@@ -515,7 +515,7 @@ class AttemptRecord:
             if usage.units or usage.provider_cost is not None:
                 usage = believed(price, usage, at_ms=self._started_ms, took_ms=took, region=target.region)
             if outcome == "ok" and target.engine is None:
-                # Of a stream until all of it had come: None where its client may have been what was slow.
+                # Time until all of a stream had arrived; None if a slow client may have delayed it.
                 arrived = None if self._response is None else self._response.arrived_ms
                 whole = took if self.decoder is None else None if arrived is None else arrived - self._start
                 self._health.took(target.id, whole, self._first if self.decoder else None, output // self.call.n)
@@ -545,18 +545,18 @@ class AttemptRecord:
         )
 
     def _seen(self, usage: Usage, output: int, finish_reason: str, outcome: str, took: int) -> AttemptSample:
-        """What the next estimates for this target go by. Counts that we made up teach nothing."""
+        """Returns the sample that later estimates for this target learn from. Estimated counts are not learned from."""
         estimate, decoder, n = self.step.estimate, self.decoder, self.call.n
         first = self._first if decoder is not None else None
         waited = 0
         if self.step.wait_ms:
-            # Of the ms that were foreseen it waited so many for others, which say nothing of the pace. At least half of
-            # what is usual is left, for the wait may have been what was wrong.
+            # Subtract the time spent queueing for the engine, which says nothing of its pace. Leave at least half of
+            # the usual time, since the predicted wait may have been wrong.
             pace, part = self._learned.pace(self.step.target.id), took if first is None else first
             usual_ms = pace.first_ms + (output // n * pace.ms_per_token if first is None else 0)
             waited = min(self.step.wait_ms, max(0, part - int(usual_ms / 2)))
         sure = usage.source is CountSource.REPORTED and not usage.violations
-        # Of an answer that showed all of its tokens, what is booked without a count says how much to hold for others.
+        # For answers that show all their tokens, the booked estimate also tells how much to hold for others.
         sized = sure or (outcome == "ok" and estimate.metered and not usage.violations)
         text, past_cap = TextBytes(), self.stopped == PAST_CAP or (sure and output > self._cap)
         if sure and decoder is not None and decoder.finished:
@@ -587,13 +587,13 @@ class AttemptRecord:
 
 
 def _text(reply: TargetReply) -> TextBytes:
-    """Of a Responses answer all that it put out."""
+    """Returns the sizes of an answer's text; for the Responses API, of its whole output."""
     return OutputText(reply.text or bytes(reply.body.get("output", b"")).decode(errors="replace")).sizes()
 
 
 def _credible(usage: Usage, chars: int, answered: bool, size: int) -> bool:
-    """Whether so many tokens may be so many characters of text, an answer at all, which is no thought, and so many
-    bytes."""
+    """Returns whether the reported tokens can account for the characters of text, for a visible answer (`answered`) and
+    for all bytes."""
     output, shown = usage.totals.output, usage.output_image + usage.output_audio + usage.output_video
     answers = (usage.output_visible > 0 or shown > 0 or not answered) and UNREADABLE_USAGE not in usage.violations
     most = output * BYTES_PER_TOKEN

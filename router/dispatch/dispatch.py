@@ -1,5 +1,5 @@
-"""The attempt loop: asks the targets of a plan in order until one answers. The only code that talks to an upstream for
-a client's request."""
+"""The attempt loop: asks the targets of a plan in order until one answers. The only code that calls an upstream for a
+client's request."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -46,42 +46,42 @@ from router.types.request import UNKNOWN, Endpoint, Redacted, Request
 from router.types.target import Timeouts, Wire
 
 LEAST_TIME_MS = 10
-"""No target is asked for an answer within less."""
+"""Minimum time in ms that must be left before the deadline for another target to be asked."""
 UNKNOWN_SHARE = 1 / 3
-"""Of the time that is left, for a fallback of which no time is known."""
+"""Share of the remaining time that is kept for fallbacks if the usual time of any of them is unknown."""
 LATENESS_MS = 100
-"""By which a timeout may come late: a fallback has its usual time, times `LATE`, and this."""
+"""Margin in ms for timeouts that fire late: a fallback is left `LATE` times its usual time plus this."""
 LARGEST_ERROR = 65_536
-"""Bytes of a refusal that are read: what is larger explains nothing."""
+"""Maximum bytes of an error response that are read; a larger body is ignored."""
 _REFUSED = frozenset({401, 403, 404, 405, 406, 407, 409, 410, 411, 415, 417, 421, 423, 424, 426, 431, 451})
-"""Statuses of an upstream that may be about this request or about all."""
+"""Statuses of an upstream that may concern this request only or the whole target."""
 LARGE = 262_144
-"""Bytes of an answer that is decoded beside the event loop."""
+"""Size in bytes from which an answer is decoded in a thread instead of on the event loop."""
 BACKOFF_S = 0.2
-"""First pause before the same target is asked again; doubles, with jitter."""
+"""Pause in seconds before the same target is first asked again; doubles with each retry, with jitter."""
 LONGEST_PAUSE_S = 10.0
 PAUSE_WITH_FALLBACK_S = 0.5
-"""A longer wait than this is not worth it while another target stands ready."""
+"""Maximum pause in seconds before a retry while another target is available."""
 _UNTAKEN = (ErrorKind.CONNECT, ErrorKind.SATURATED)
 
 
 class DispatchJob(Struct, frozen=True):
-    """A plan, the request, and the hold that pays for it. The egress filter asks `gate` again for every attempt."""
+    """A plan, the request, and the hold that pays for it. The egress filter checks `gate` again for every attempt."""
 
     request: Request
-    """The client's own."""
+    """The request as the client sent it."""
     plan: Plan
     gate: Gate
     budget: BudgetHold
     deadline: float | None
-    """In ms of `clock_ms`."""
+    """Deadline in ms of `clock_ms`; None if there is none."""
     verify: Verify | None = None
-    """None: the route has no verifier."""
+    """Runs the route's verifiers; None if it has none."""
     check: Callable[[dict[str, Raw]], None] | None = None
     """Raises `UpstreamFailure` for a whole answer that can't be translated for the client."""
 
     def call(self, step: Candidate, fit: FittedRequest, shown: Redacted) -> Call:
-        """`shown`: what its target sees."""
+        """Returns the call for `step`. `shown`: the request as its target sees it."""
         request = shown.request
         translated = request.endpoint is not Endpoint.CHAT and self.translated(step)
         return Call(
@@ -101,25 +101,25 @@ class DispatchJob(Struct, frozen=True):
         )
 
     def late(self, now: float) -> bool:
-        """No time is left in which another answer could arrive."""
+        """Returns whether too little time is left for another answer."""
         return self.deadline is not None and now + LEAST_TIME_MS > self.deadline
 
     def time_for(self, step: Candidate, now: float) -> bool:
-        """An answer of `step` would usually arrive before the deadline."""
+        """Returns whether an answer of `step` usually arrives before the deadline."""
         if self.deadline is None:
             return True
         usual = next((row.total_ms for row in self.plan.weigh() if row.target == step.target.id), 0.0)
         return now + max(usual, LEAST_TIME_MS) <= self.deadline
 
     def translated(self, step: Candidate) -> bool:
-        """A Messages request goes out as chat, a Responses request where the upstream has no such endpoint."""
+        """Returns whether the request goes out as chat: Messages do, and Responses if the provider lacks them."""
         if self.request.endpoint is Endpoint.RESPONSES:
             return not step.target.provider.quirks.responses
         return self.request.endpoint is Endpoint.MESSAGES
 
 
 class Dispatcher(Struct, frozen=True):
-    """What every attempt needs of the process."""
+    """The parts of the process that every attempt needs."""
 
     adapters: Mapping[Wire, Adapter]
     egress: EgressFilter
@@ -128,20 +128,20 @@ class Dispatcher(Struct, frozen=True):
 
 
 class AttemptLoop(Struct):
-    """One job on its way from target to target: `walk` → `try_target` (retries) → `_send_once`.
+    """Takes one job from target to target: `walk` → `try_target` (retries) → `_send_once`.
 
-    Every attempt but the one that is given is appended to the hold's, also when one of these raises.
+    Every attempt except the one returned to the client is appended to the hold's attempts, even if a method raises.
     """
 
     to: Dispatcher
     job: DispatchJob
     over: bool = False
-    """No other target may be asked."""
+    """Whether no other target may be asked."""
     failure: Failure | None = None
     denied: EgressDenied | None = None
 
     async def walk(self, steps: Sequence[Candidate]) -> WholeAnswer | OpenStream | None:
-        """The first answer of `steps`, in order; None where there is none to be had."""
+        """Returns the first answer of `steps`, asked in order; None if none answers."""
         for step in steps[:-1]:
             answer = await self.try_target(step, WITH_FALLBACK)
             if answer is not None or self.over:
@@ -149,7 +149,7 @@ class AttemptLoop(Struct):
         return await self.try_target(steps[-1], ALONE) if steps else None
 
     async def try_target(self, step: Candidate, options: AttemptOptions) -> WholeAnswer | OpenStream | None:
-        """Asks one target, again where it helps. None: it gave no answer."""
+        """Asks one target, with retries where they help. Returns None if it gives no answer."""
         replicas, retries, tried = self.to.replicas, 0, list[str]()
         while True:
             try:
@@ -159,7 +159,7 @@ class AttemptLoop(Struct):
                 return None
             except UpstreamFailure as error:
                 failure = error.failure
-            # Another replica is asked at once; where the one before had not taken the request, that is no retry.
+            # Another replica is asked at once; it is no retry if the previous one never took the request.
             spare = replicas.spare(step.target, tried)
             untaken = spare and failure.kind in _UNTAKEN
             pause = 0.0
@@ -176,7 +176,7 @@ class AttemptLoop(Struct):
                 await asyncio.sleep(pause)
 
     def error(self) -> LowpassError:
-        """Why there is no answer."""
+        """Returns the error that says why there is no answer."""
         if self.denied is not None and self.failure is None:
             return self.denied
         return UpstreamFailure(self.failure or Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask."))
@@ -226,7 +226,7 @@ class AttemptLoop(Struct):
             raise
 
     def _failed(self, record: AttemptRecord, failure: Failure) -> Failure:
-        """An attempt has ended without an answer: its row, and what it says of its target."""
+        """Records an attempt that ended without an answer, and reports the failure to `Health` and the replicas."""
         budget, lease, target, rule = self.job.budget, record.lease, record.step.target, TABLE[failure.kind]
         budget.presence.reads_on = record.options.racing and budget.presence.reads_on
         failure = without_key(failure, target)
@@ -246,7 +246,7 @@ class AttemptLoop(Struct):
         return failure
 
     def _outbound(self, record: AttemptRecord, classes: frozenset[str]) -> tuple[OutboundRequest, Timeouts]:
-        """`classes`: of what its target sees."""
+        """Encodes the request for its target. `classes`: of what the target sees."""
         job, target = self.job, record.step.target
         sent = record.adapter.encode(record.call)
         record.thinking, record.dropped = sent.thinking, sent.dropped
@@ -257,10 +257,9 @@ class AttemptLoop(Struct):
         return OutboundRequest(job.gate.guard, target, sent, classes, *rules), timeouts
 
     def _timeouts(self, record: AttemptRecord, deadline: float) -> Timeouts:
-        """Those of its target, cut to the deadline.
+        """Returns the target's timeouts, cut to the deadline.
 
-        The time that the targets after it usually need is left for them, where the rest is `LATE` times what this one
-        usually needs.
+        If this target still gets `LATE` times its usual time, the usual time of its fallbacks is kept for them.
         """
         at, step = record.step.target.timeouts, record.step
         left = first = max(1, int(deadline - clock_ms()))
@@ -300,7 +299,7 @@ class AttemptLoop(Struct):
             return answer
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError) and getattr(error, "late", None) is None:
-                response.close()  # else it is given up, or read on
+                response.close()  # a late or cancelled response is still needed
             if isinstance(error, LowpassError | StoreUnavailable) or not isinstance(error, Exception):
                 raise
             raise UpstreamFailure(unreadable(error)) from error
@@ -314,7 +313,7 @@ class AttemptLoop(Struct):
             if first or decoder.complete:
                 record.arrived()
                 record.locate(decoder.region_served)
-                # It has answered, and whether the answer is whole is seen at its end.
+                # The target has answered; whether the answer is complete is known only at its end.
                 self.to.health.abandoned(record.step.target.id)
                 if record.lease is not None:
                     record.lease.worked()
@@ -328,7 +327,7 @@ class AttemptLoop(Struct):
         return OpenStream(record, response, decoder, b"")
 
     async def _gather(self, opened: OpenStream) -> WholeAnswer:
-        """The whole of a stream; what breaks in the middle may still be asked elsewhere."""
+        """Reads a whole stream into one answer; if it breaks, another target may still be asked."""
         decoder, record = opened.decoder, opened.record
         parts = [events async for events in metered(opened) if events]
         if rest := opened.rest():
@@ -347,7 +346,7 @@ class AttemptLoop(Struct):
 
 
 async def _refusal(response: UpstreamResponse) -> bytes:
-    """Its body; nothing of one that is too large to explain anything."""
+    """Returns the body of an error response; empty if it exceeds `LARGEST_ERROR`."""
     body = b""
     async for data in response.chunks():
         body += data

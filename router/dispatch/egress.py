@@ -1,7 +1,7 @@
-"""The one egress: every byte that leaves for an upstream or a webhook is judged here, whatever path led to it.
+"""The single egress: every byte for an upstream or a webhook is checked here, whichever code path sends it.
 
-It alone holds transports. Retry, fallback and webhook are alike to it, and so is whatever else may come to send: no
-path has a privilege, so none has to be named.
+Only this module holds transports. Retries, fallbacks and webhooks all pass the same filter, and no caller can bypass
+it.
 """
 
 import logging
@@ -22,35 +22,35 @@ _log = logging.getLogger(__name__)
 
 
 class OutboundRequest(Struct, frozen=True):
-    """What is about to be sent. `guard` is of the policy under which that was decided."""
+    """A request that is about to be sent. `guard` belongs to the policy under which the request was decided."""
 
     guard: ClassGuard
     target: Target
     request: UpstreamRequest
     classes: frozenset[str]
-    """What is known of it."""
+    """Sensitivity classes already found in the request."""
     redacted: bool = False
-    """Findings were replaced in it."""
+    """Whether findings were replaced by placeholders."""
     region: str = ""
-    """The caller's own wish."""
+    """Region that the caller asks for; empty if none."""
     url: str = ""
-    """Base URL of the replica that it goes to; empty: the target's own."""
+    """Base URL of the replica to send to; empty for the target's own."""
     beside: bool = False
-    """A question to a local engine beside its API, such as `/tokenize`: its path is not below `/v1`."""
+    """Whether this calls a local engine outside its API, e.g. `/tokenize`: the path is then not below `/v1`."""
 
     def __repr__(self) -> str:
         return f"OutboundRequest({self.target.id})"
 
 
 class EgressDenied(ClientError):
-    """Nothing was sent: it may not go there. Says class and rule, never what was found."""
+    """Raised if a request may not go to a place; nothing was sent. Names class and rule, never what was found."""
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(403, "no_eligible_target", f"{place}: {reason}.", type="permission_error")
 
 
 class EgressFilter:
-    """Carries what may leave. Webhooks stand under the policy that was adopted last."""
+    """Sends requests that may leave. Webhooks are checked against the policy adopted last."""
 
     def __init__(self, transports: Mapping[Wire, Transport]) -> None:
         self._transports = transports
@@ -58,21 +58,21 @@ class EgressFilter:
         self._webhooks: frozenset[str] = frozenset()
 
     def adopt(self, guard: ClassGuard, webhooks: frozenset[str]) -> None:
-        """`webhooks`: every address that the policy declares."""
+        """Puts a policy in force for webhooks. `webhooks`: every address that the policy declares."""
         self._guard, self._webhooks = guard, webhooks
 
     async def send(
         self, outbound: OutboundRequest, timeouts: Timeouts, leaves: Callable[[frozenset[str]], object]
     ) -> UpstreamResponse:
-        """`leaves` is told the classes of what is sent, just before it is.
+        """Sends a request if it may leave. Calls `leaves` with the classes of what is sent, just before sending.
 
-        Raises `EgressDenied`, and `UpstreamFailure` for everything that goes wrong on the way.
+        Raises `EgressDenied`, and `UpstreamFailure` for transport errors.
         """
-        # Classes that only the bytes have shown. The last look is at the moment of sending: a scan takes time.
+        # Scan for classes that only the encoded bytes show. Scanning takes time, so the terms are checked afterwards.
         guard, body = outbound.guard, outbound.request.body
         arguments, large = (body, outbound.classes, outbound.request.fields), len(body) >= LARGE
         unseen = await beside(len(body), guard.unseen, *arguments) if large else guard.unseen(*arguments)
-        # What was found in the bytes themselves was not replaced, whatever was.
+        # Classes found in the bytes themselves bind even if the request was redacted.
         target, classes = outbound.target, outbound.classes | unseen
         reason = guard.refusal(target, classes, now_ms, redacted=outbound.redacted)
         reason = reason or (narrowed(target, outbound.region) if outbound.region else "")
@@ -82,14 +82,14 @@ class EgressFilter:
         if outbound.beside:
             reason, url = reason or ("" if target.provider.local else "it is not local"), url.removesuffix("/v1")
         if reason:
-            # Not the reason, which may quote the caller's own region.
+            # The reason is not logged, since it may quote the caller's own region.
             _log.warning("stopped by the egress filter: %s for %s", sorted(classes), target.id)
             raise EgressDenied(target.id, reason)
         leaves(classes)
         return await self._transports[target.provider.wire].send(url, outbound.request, timeouts)
 
     async def post(self, url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
-        """To a webhook; `request` has everything but its path. Raises as `send` does."""
+        """Posts to a webhook; the path of `request` is taken from `url`. Raises the same errors as `send`."""
         if url not in self._webhooks or self.withheld(request.body):
             raise EgressDenied("a webhook", "the policy does not declare it, or what it would be told is sensitive")
         parts = urlsplit(url)
@@ -98,7 +98,7 @@ class EgressFilter:
         return await self._transports[_HOOK.provider.wire].send(f"{parts.scheme}://{parts.netloc}", sent, timeouts)
 
     def withheld(self, text: bytes) -> frozenset[str]:
-        """Classes of what `text` holds that keep it from a place of which nothing is known."""
+        """Returns the classes found in `text` that may not be sent to a webhook."""
         if self._guard is None:
             return frozenset({"unknown"})
         guard = self._guard
@@ -112,4 +112,4 @@ _HOOK = Target(
     provider=Provider(id="webhook", wire=Wire.OPENAI_COMPATIBLE, base_url=""),
     base_url="",
 )
-"""A webhook as a place, of which nothing is promised. It is reached as OpenAI's wire is, by plain HTTP."""
+"""Stands for any webhook when classes are checked; it promises nothing. Reached over plain HTTP like OpenAI's wire."""

@@ -40,36 +40,36 @@ from router.types.target import Contract, Target
 
 _log = logging.getLogger(__name__)
 CLIENT_GONE = "client_gone"
-"""Outcome of an attempt whose client left."""
+"""Outcome of an attempt whose client disconnected."""
 OUTRUN = "outrun"
-"""Outcome of an attempt that was given up because another target was quicker; its task is cancelled with this word."""
+"""Outcome of an attempt that lost to a faster target; also the message with which its task is cancelled."""
 MOST_READ_ON, READ_ON_S = 256, 120
-"""Answers whose clients left or were told of a timeout and that are read on at once; seconds for which they are,
-at most: then they are cancelled, and charged what they may have cost."""
+"""Maximum number of answers that are read on at once after a disconnect or timeout, and the time in seconds for which
+they are; after that they are cancelled and charged an estimate."""
 
 LateAnswer = Callable[[], Coroutine[Any, Any, Attempt]]
-"""Reads the rest of an answer that was late."""
+"""Reads the rest of an answer that timed out."""
 
 
 class ClientPresence(Struct, eq=False):
-    """Whether a request's client is still there, whether it is read on though it leaves, and the process' lease."""
+    """Whether the client is still connected, whether its answer is read on if it leaves, and the process's lease."""
 
     gone: bool = False
     reads_on: bool = False
     lost_since: Callable[[int], bool] = lambda start_ms: False
-    """`Lease.lost_since`."""
+    """Whether the lease may have been lost since a time in Unix ms (`Lease.lost_since`)."""
 
 
 class HedgeRace(Struct, eq=False):
-    """Two targets asked at once: then neither is asked again, so that what is held pays for both."""
+    """State of a hedge. While both targets are asked (`on`) neither is retried, so the hold pays for both."""
 
     on: bool = False
     begun: bool = False
-    """The first byte of an answer is here."""
+    """Whether the first byte of an answer has arrived."""
 
 
 class Outrun(asyncio.CancelledError):
-    """Another target was quicker before this one's answer began; its provider bills it, and writes it to `late`."""
+    """Cancels a request that lost to a faster target. `late`: its response, still written and billed."""
 
     def __init__(self, late: UpstreamResponse) -> None:
         super().__init__(OUTRUN)
@@ -79,9 +79,9 @@ class Outrun(asyncio.CancelledError):
 class AttemptOptions(Struct, frozen=True):
     role: str = ""
     fallback: bool = False
-    """Something else stands ready: long pauses are not worth it."""
+    """Whether another target is available, so long pauses are not worthwhile."""
     whole: bool = False
-    """Gathered, though the client wants a stream."""
+    """Whether the answer is collected whole even if the client wants a stream."""
     race: HedgeRace | None = None
 
     @property
@@ -94,13 +94,13 @@ WITH_FALLBACK = AttemptOptions(fallback=True)
 
 
 class ReplicaLease:
-    """An attempt's place among what a replica of its target's engine, at `url`, is at work on, taken when it is made.
-    It has to be left, and leaving it again changes nothing."""
+    """A request's place on one replica (`url`) of its target's engine, taken on construction. It must be left; leaving
+    it again has no effect."""
 
     __slots__ = ("_replicas", "_taken", "_target", "url")
 
     def __init__(self, replicas: Replicas, target: Target, request: Request | None, tried: list[str]) -> None:
-        """`request`: None where no client sent it. `tried`: replicas that failed before; this one joins them."""
+        """`request`: None for the gateway's own calls. `tried`: replicas tried before, to which this is added."""
         self._replicas, self._target, self._taken = replicas, target, True
         self.url = replicas.pick(target, request, tried)
         tried.append(self.url)
@@ -116,38 +116,38 @@ class ReplicaLease:
         self._replicas.succeeded(self.url)
 
     def broke(self) -> bool:
-        """Whether the whole target did, and not this replica alone."""
+        """Reports that the replica failed; returns whether the whole target is out of replicas."""
         return self._replicas.failed(self._target, self.url)
 
 
-# Where requests wait for room in a budget: what others hold comes back when they are settled.
+# Waiting for room in a budget: what other requests hold is freed when they are settled.
 
 LOOK_S = 0.1
-"""How often a waiting request looks again by itself: other processes settle without a word."""
+"""Interval in seconds at which a waiting request tries again, since other processes settle unannounced."""
 TRIES, SLACK = 3, 1.25
-"""How often more is held for a step that does not fit, and how much more than it needs by what is known then."""
+"""Maximum number of times a hold is extended for a step that does not fit, and the factor on what it needs."""
 LEFT_KNOWN, PROCESSES = 1_024, 4
-"""Groups of accounts of which it is known what they have left; processes that may count on that at the same time."""
+"""Maximum number of account groups whose remaining amounts are cached; processes that may share one amount."""
 PATIENCE_MS = 10_000
-"""How long a request waits for room that others hold; its own deadline may be sooner."""
+"""Maximum time in ms that a request waits for room held by others; its own deadline may be sooner."""
 
 
 class BudgetRoom:
-    """Use inside one running event loop."""
+    """The process's shared state for budget holds. Use inside one running event loop."""
 
     def __init__(self) -> None:
         self.settled = asyncio.Event()
         self.reading = set[asyncio.Task[None]]()
-        """Late answers of all requests."""
+        """Tasks that read on late answers, of all requests."""
         self.streams = WeakSet[object]()
-        """Those that are metered."""
+        """Metered streams in progress."""
         self.left = Latest[tuple[str, ...], Amount](LEFT_KNOWN)
-        """What accounts had left together, by their ids, when the store last said."""
+        """What groups of accounts had left (by their ids) when the store last reported it."""
 
     async def until_there_is(
         self, reserve: Callable[[], Awaitable[Reservation | Refused]], patience_ms: float
     ) -> Reservation | Refused:
-        """Tries again and again while only requests in progress stand in the way."""
+        """Calls `reserve` for up to `patience_ms`, as long as only requests in progress stand in the way."""
         until = clock_ms() + patience_ms
         while True:
             outcome = await reserve()
@@ -159,8 +159,8 @@ class BudgetRoom:
 
 
 def waited_ms(waits: Sequence[list[float]], now: float) -> float:
-    """For how long of a request targets were at work; what is left of its time is ours. Rivals that are waited for at
-    the same time count once. `waits`: begin and end of each, by one clock; an end may be yet to come."""
+    """Returns for how many ms up to `now` at least one target was working (the rest is the gateway's own time).
+    `waits`: start and end of each attempt by one clock; an end may be in the future."""
     total, until = 0.0, 0.0
     for begin, end in sorted(waits):
         total += max(0.0, min(end, now) - max(begin, until))
@@ -169,13 +169,13 @@ def waited_ms(waits: Sequence[list[float]], now: float) -> float:
 
 
 LENT_PATIENCE_MS = 1_000
-"""How long a request waits for what was split off: it may come back at once, or in a month."""
+"""Maximum time in ms that a request waits for an amount that a split-off budget holds, which may stay held long."""
 UNRESERVED, NOT_AWAITED = Reservation("", ANY_AMOUNT), Amount()
 _LEAST_USD, _LEAST_THINKING = attrgetter("estimate.least.usd"), attrgetter("estimate.least.thinking")
 
 
 class BudgetHold(Struct, eq=False):
-    """What one request may spend. Bound and opened before a byte leaves; `charges` says in the end what each pays."""
+    """What one request may spend. Opened before anything is sent; `charges` says what each account pays."""
 
     _store: BudgetStore
     learned: TargetStats
@@ -183,32 +183,32 @@ class BudgetHold(Struct, eq=False):
     _request: Request
     presence: ClientPresence = field(default_factory=ClientPresence)
     bound: BudgetBound = UNBOUND
-    """What limits it: known once it is decided."""
+    """Accounts and caps that limit the request; set once it is decided."""
     reservation: Reservation = UNRESERVED
     attempts: list[Attempt] = []
     reading: set[asyncio.Task[None]] = set()
-    """Attempts that were late, and are read on: what they cost is not known before."""
+    """Tasks that read on this request's late answers, whose cost is not known yet."""
     _awaited: list[tuple[Attempt, Amount]] = []
-    """The estimate of each of these, and what it may cost."""
+    """Attempts still being read on, with their estimate and the most each may cost."""
     waits: list[list[float]] = []
-    """See `waited_ms`."""
+    """Start and end in ms of each attempt (see `waited_ms`)."""
     _extending: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Rivals hold more from the same reservation: one after the other."""
+    """Serialises extensions of the reservation by hedged attempts."""
 
     def ask(self, steps: Sequence[Candidate], *, exactly: bool = False) -> HoldRequest:
-        """Enough for the first step, or at least for the cheapest, and no more than the caps allow. `exactly`: for the
-        first as it was decided."""
+        """Returns what to hold: enough for the first step, at least enough for the cheapest, and within the caps.
+        `exactly`: at least enough for the first step as it was decided."""
         first, caps = steps[0].estimate, self.bound.caps
-        # A stream that is metered as it comes needs no more than its start.
+        # A stream that is metered as it arrives needs only a start.
         metered = self._request.stream and first.metered and not first.blind
         tight, whole = first.tight, first.tight if metered else first.whole
         least = first.least if len(steps) == 1 else _least(steps)
         if caps:
             tight, whole = tight.within(caps), whole.within(caps)
-        # An account of some targets may have less than the others, and is left out.
+        # Accounts of some targets only may have less than the rest; their targets are then left out.
         if exactly and not self.bound.partial:
             return HoldRequest(least=tight, tight=tight, whole=whole, shortest=least)
-        # What others hold of its usual thinking is waited for before a request thinks less.
+        # A request waits for its usual thinking tokens held by others before it is sent with less thinking.
         if self.bound.thinks:
             least = Amount(least.usd, tight.thinking)
         return HoldRequest(least=least, tight=tight, whole=whole)
@@ -216,10 +216,10 @@ class BudgetHold(Struct, eq=False):
     async def open(
         self, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float, at_ms: int
     ) -> Refused | None:
-        """`ask` is for `steps`, as it was decided at `at_ms`. Raises `StoreUnavailable`.
+        """Reserves `ask` for `steps`, as decided at `at_ms` (Unix). Returns None, or the refusal.
 
-        Where only requests in progress stand in the way it waits for them, so long; what is asked for changes with what
-        they teach meanwhile. What is open already is extended.
+        Waits up to `patience_ms` while only requests in progress stand in the way; what is asked for is updated
+        meanwhile. An open reservation is extended instead. Raises `StoreUnavailable`.
         """
         if self.reservation.holds:
             await self.extend(ask.tight.beyond(self.reservation.granted))
@@ -246,19 +246,19 @@ class BudgetHold(Struct, eq=False):
         return tuple([account.id for account in self.bound.spending])
 
     def share(self) -> Amount:
-        """Of what its accounts have left beside all holds, what this request may count on while the store is silent."""
+        """Returns this request's share of what its accounts have left unheld, to count on while the store is silent."""
         left, parts = self._room.left.get(self._spending, Amount()), PROCESSES * max(1, len(self._room.streams))
         return Amount(left.usd // parts, left.thinking // parts)
 
     def metered(self, stream: object) -> None:
-        """It may wait for the store while it comes."""
+        """Registers a metered stream, which may have to wait for the store while it arrives."""
         self._room.streams.add(stream)
 
     async def _wait(
         self, refused: Refused, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float
     ) -> Reservation | Refused:
-        """Until there is room for an answer and its usual thinking; it is decided anew before it waits for money that
-        a shorter answer, or one with less thought, does not need."""
+        """Waits until there is room for an answer with its usual thinking. Returns a refusal at once, to be decided
+        again, if there is room for a shorter answer or one with less thinking."""
 
         async def again() -> Reservation | Refused:
             known = [held_anew(step, self._request, self.learned, self.bound.thinking) for step in steps]
@@ -273,13 +273,13 @@ class BudgetHold(Struct, eq=False):
                 patience_ms = min(patience_ms, LENT_PATIENCE_MS)
             outcome = await self._room.until_there_is(again, patience_ms)
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
-            # There will be no room for the usual thinking: it is answered with less.
+            # There will be no room for the usual thinking, so the request is answered with less.
             lower = structs.replace(ask, least=_least(steps))
             return await self._store.reserve(self._request.id, self.bound.accounts, lower, now_ms())
         return outcome
 
     def fit(self, step: Candidate) -> FittedRequest | None:
-        """How `step` may be asked so that what is left pays for it; None if that leaves no room for an answer."""
+        """Returns how to ask `step` within what is left; None if there is no room for an answer."""
         if self.bound.partial and step.target.id in unpaid(self.bound.spending, self.reservation):
             return None
         cap = self.bound.thinking
@@ -297,13 +297,13 @@ class BudgetHold(Struct, eq=False):
         if not enough and (cap is not None or not known.metered or known.blind or known.tight.beyond(left) != Amount()):
             fitted = fit(step, self._request, left, self.learned, cap)
         if fitted is not None and (self.bound.spending or self.bound.caps) and step.target.reads_on[True]:
-            return structs.replace(fitted, metered=False)  # to end it early stops no bill: its whole cap is held
+            return structs.replace(fitted, metered=False)  # stopping it early saves nothing: its whole cap is held
         if fitted is not None and fitted.metered and not enough:
             fitted = self._within_reach(step, fitted, left)
         if fitted is None or not (known.metered or fitted.effort == OFF.effort):
             return fitted
-        # Where budgets are short a stream costs no more than they have, whether its target keeps the cap that says so
-        # or not, and first answers are looked at as streams: the next holds go by how they come.
+        # Where budgets are short, meter streams whose target has not shown that it keeps caps, and the first answers of
+        # a target, so that later holds can learn from how they arrive.
         doubted = fitted.max_output is not None and step.target.id not in self.learned.kept_caps
         if not (doubted or (enough and known.blind and self.bound.spending)):
             return fitted
@@ -313,11 +313,11 @@ class BudgetHold(Struct, eq=False):
         return structs.replace(fitted, metered=True, doubted=doubted) if short else fitted
 
     async def extended_fit(self, step: Candidate, fitted: FittedRequest | None) -> FittedRequest | None:
-        """As `fit`, which gave `fitted`, after more was held for a step that needs it, such as a dearer fallback."""
+        """Returns what `fit` returns after extending the hold if needed. `fitted`: the last result of `fit`."""
         if not self.bound.spending:
             return fitted
         for _ in range(TRIES):
-            # What others teach while the store is asked must not take the room away again.
+            # Leave a margin, since estimates may grow while the store is asked.
             tight = held_anew(step, self._request, self.learned, self.bound.thinking).estimate.tight
             wanted = Amount(int(tight.usd * SLACK), int(tight.thinking * SLACK))
             grew = await self.extend(wanted.beyond(self.left(step.target.id)))
@@ -327,9 +327,9 @@ class BudgetHold(Struct, eq=False):
         return fitted
 
     async def covers(self, steps: Sequence[Candidate]) -> bool:
-        """What is held pays for all of `steps` at once, at their worst; more is held for that where it can be.
+        """Returns whether the hold pays for the worst case of all `steps` at once; extends it if needed and possible.
 
-        Never under a cap on the request's thinking: what is left of it is not known while one of them thinks.
+        Always False under a cap on the request's thinking: what is left of it is unknown while a target thinks.
         """
         if self.bound.thinking is not None:
             return False
@@ -343,7 +343,7 @@ class BudgetHold(Struct, eq=False):
                 return lacking == Amount()
 
     async def extend(self, more: Amount) -> bool:
-        """Whether anything could be added to what is held."""
+        """Holds up to `more` in addition; returns whether anything was added."""
         usd, thinking = more.usd if self.bound.usd else 0, more.thinking if self.bound.thinks else 0
         async with self._extending:
             held = self.reservation.granted
@@ -357,13 +357,13 @@ class BudgetHold(Struct, eq=False):
             return grown != Amount()
 
     def set_aside(self, attempt: Attempt, verdicts: Sequence[Verdict] = ()) -> Attempt:
-        """An answer is paid for, whether it is ever given or not: passed over until it is."""
+        """Adds an answer as passed over until it is given: it is paid for either way. Returns the attempt as added."""
         self.attempts.append(structs.replace(attempt, passed_over=True, verdicts=tuple(verdicts)))
         return self.attempts[-1]
 
     def read_on(self, late: Coroutine[Any, Any, Attempt], most: Amount | None = None) -> None:
-        """The provider of the last attempt writes on, and bills it: what it reports takes the place of the estimate, if
-        it comes. `most`: what it may cost; None: all that is left. Too many at once are not read on."""
+        """Reads on the answer of the last attempt, which is still written and billed, to replace its estimated cost.
+        `most`: what it may cost; None for all that is left. Skipped if too many answers are being read on."""
         estimate, reading = self.attempts[-1], self._room.reading
         awaited = estimate, most or self.left(estimate.target.id).plus(Amount(estimate.cost.nano, thought(estimate)))
 
@@ -371,7 +371,7 @@ class BudgetHold(Struct, eq=False):
             try:
                 async with asyncio.timeout(READ_ON_S):
                     attempt = await late
-            except Exception as error:  # the estimate stands
+            except Exception as error:  # keep the estimate
                 if not isinstance(error, UpstreamFailure | TimeoutError):
                     _log.error("a late answer of %s can't be read (%s)", estimate.target.id, type(error).__name__)
             else:
@@ -387,7 +387,7 @@ class BudgetHold(Struct, eq=False):
         return task.add_done_callback(reading.discard)
 
     async def shortage(self, steps: Sequence[Candidate]) -> Refused | None:
-        """The limit that has least left, where no step fits any more; None: it was a cap on thinking, no budget.
+        """Returns the limit with least left when no step fits any more; None if a cap on thinking was the reason.
 
         Raises `StoreUnavailable`.
         """
@@ -401,7 +401,7 @@ class BudgetHold(Struct, eq=False):
         return min(limits, key=lambda refused: refused.left - refused.needed, default=None)
 
     async def rates(self) -> list[tuple[Account, int]]:
-        """What its key may do for the rest of the minute, as far as the store answers."""
+        """Returns each rate account of the key with what is left this minute; empty if the store does not answer."""
         accounts = [account for account in self.bound.accounts if account.resets_at_ms and account.size]
         with suppress(StoreUnavailable):
             pairs = zip(accounts, await self._store.balances(accounts), strict=True)
@@ -409,11 +409,11 @@ class BudgetHold(Struct, eq=False):
         return []
 
     def _within_reach(self, step: Candidate, fitted: FittedRequest, left: Amount) -> FittedRequest:
-        """A metered stream is never asked for more than all of the budgets together could pay for."""
+        """Lowers the caps of a metered stream to what the hold and all that its budgets have left could pay for."""
         whole, caps, held, room = step.estimate.whole, self.bound.caps, self.reservation.granted, self.reservation.room
         if not caps and left.usd + room.usd >= whole.usd and left.thinking + room.thinking >= whole.thinking:
             return fitted
-        # What might be had beyond what is held.
+        # What could be had beyond the current hold.
         more = held.plus(room).within(caps).beyond(held)
         reached = within_reach(step, self._request, fitted, left.plus(more))
         if reached.max_output == fitted.max_output:
@@ -421,7 +421,7 @@ class BudgetHold(Struct, eq=False):
         return structs.replace(reached, metered=more != Amount())
 
     def left(self, target: str) -> Amount:
-        """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""
+        """Returns what may still be spent at `target` after the attempts so far; `ENDLESS` where unlimited."""
         bound = self.bound
         granted = self.reservation.at(target) if bound.partial else self.reservation.granted
         usd, thinking = granted.usd, granted.thinking
@@ -432,8 +432,8 @@ class BudgetHold(Struct, eq=False):
         return Amount(usd if bound.usd else ENDLESS, thinking if bound.thinks else ENDLESS)
 
     def charges(self) -> tuple[list[int], bool, int | None]:
-        """What each hold of the reservation is charged, in its own unit; whether that is more than one holds; and
-        nano-USD in the largest of them: None where no budget in USD binds it."""
+        """Returns the charge of each hold in its own unit; whether any charge exceeds its hold; and the nano-USD in the
+        largest USD hold, None without one."""
         charges, overrun = [], False
         held: int | None = None
         for hold in self.reservation.holds:
@@ -460,7 +460,7 @@ class BudgetHold(Struct, eq=False):
 
 
 def thought(attempt: Attempt) -> int:
-    """Thinking tokens that an attempt is charged; all of its output where the provider does not tell them apart."""
+    """Returns an attempt's thinking tokens: all of its output if the provider does not report them apart."""
     if (usage := attempt.usage) is None:
         return 0
     if usage.output_reasoning is not None:
@@ -470,12 +470,12 @@ def thought(attempt: Attempt) -> int:
 
 
 def _least(steps: Sequence[Candidate]) -> Amount:
-    """For the cheapest; a dearer one that is fallen back to has more held for it then."""
+    """Returns the least amounts that any step needs; the hold is extended if a dearer fallback is asked."""
     return Amount(min(map(_LEAST_USD, steps)), min(map(_LEAST_THINKING, steps)))
 
 
 def _short(refused: Refused, ask: HoldRequest) -> Refused:
-    """Whether there is room for less than was decided; more money for it is not waited for."""
+    """Marks a refusal as `short` if there is room for less than was decided, so that it is decided again."""
     unit, least = refused.account.unit, ask.shortest
     if least is None or unit not in GRANTED:
         return refused

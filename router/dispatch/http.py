@@ -1,4 +1,4 @@
-"""The HTTP/1.1 client for upstreams: kept connections, timeouts, one request with its response on each."""
+"""The HTTP/1.1 client for upstreams: kept connections, timeouts, one request at a time on each."""
 
 import asyncio
 import fcntl
@@ -24,21 +24,21 @@ from router.types.attempt import ErrorKind, Failure, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.target import Timeouts
 
-# One kept connection to an upstream, and one request with its response on it (HTTP/1.1 by httptools).
+# A connection to an upstream, and one request with its response on it (HTTP/1.1, parsed by httptools).
 
 HIGH_WATER = 262_144
-"""Bytes of an unread stream at which the upstream is no longer read from."""
+"""Number of unread bytes of a stream at which reading from the upstream is paused."""
 PIECE = 2_048
-"""Bytes of a stream that are read in one turn of the event loop."""
+"""Maximum bytes of a stream that are returned in one turn of the event loop."""
 LARGEST_BODY = 64 * 1024 * 1024
 LAST_S = 1.0
 LARGEST_HEAD = 65_536
-"""Bytes of a response that are not its body: status line, headers, interim responses, chunk sizes, trailers."""
+"""Maximum bytes of a response besides its body: status line, headers, interim responses, chunk sizes, trailers."""
 FRAMING_PER_BYTE = 16
-"""Such bytes that each byte of the body may bring along: a chunk of one byte needs five."""
+"""Additional such bytes allowed per byte of the body: a chunk of one byte needs five."""
 
 AGAIN = 10
-"""A late answer that is read on may take so many times as long again as it was waited for."""
+"""A late answer is read on for at most this many times as long as it was waited for."""
 _LATE = Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer.")
 _CLOSED = Failure(ErrorKind.CUT, "The upstream closed the connection before its answer was complete.")
 _NOT_HTTP = Failure(ErrorKind.BAD_RESPONSE, "The upstream's answer is not HTTP.")
@@ -49,19 +49,19 @@ _SWITCHED = Failure(ErrorKind.BAD_RESPONSE, "The upstream switched to a protocol
 
 
 class Exchange:
-    """One request and its response (the `UpstreamResponse` port), with a parser of its own.
+    """One request and its response (the `UpstreamResponse` port), with its own parser.
 
-    The connection feeds it, the dispatcher reads it. What comes after the end of the response belongs to no request.
+    The connection feeds it and the dispatcher reads it. Bytes after the end of the response belong to no request.
     """
 
     def __init__(self, connection: "UpstreamConnection", request: bytes, timeouts: Timeouts) -> None:
-        """Sends `request`, on a connection that is there."""
+        """Sends `request` on a connected connection."""
         assert connection.transport is not None  # noqa: S101 - the pool hands out connected ones only
         self._pieces = list[bytes]()
         self.on_body = self._pieces.append
-        """Of a body, out of what is being fed …"""
+        """Called by the parser with each piece of the body; the pieces are taken at the end of `feed`."""
         self._own: int | None = None
-        """… and how many belong to this response, once it has ended."""
+        """Number of those pieces that belong to this response, once it has ended; None before."""
         self._connection: UpstreamConnection | None = connection
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._loop = connection.pool.loop
@@ -78,7 +78,7 @@ class Exchange:
         self.looks = False
         self.buffered = 0
         self._fed = self._body = self._waiting = 0
-        """Bytes of the whole response, of its body, and of what lay unread in its socket when that was closed."""
+        """Bytes of the whole response, of its body, and of what was left unread in the socket when it was closed."""
         self._whole = False
         self.headers_done = False
         self._ended = self._surplus = self._keep_alive = False
@@ -86,7 +86,7 @@ class Exchange:
         self.arrived_ms: float | None = None
         self._failure: Failure | None = None
         self._late: UpstreamFailure | None = None
-        """Raised once, when more is asked for."""
+        """Error for a late answer; raised once, by `more`."""
         self._waiter: asyncio.Future[None] | None = None
         connection.exchange = self
         connection.transport.write(request)
@@ -122,7 +122,7 @@ class Exchange:
         data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self.buffered = 0
-        if len(data) > PIECE:  # perhaps hundreds of events: others have their turn between them
+        if len(data) > PIECE:  # perhaps hundreds of events: let other tasks run between them
             end = data.rfind(b"\n\n", 0, PIECE) + 2
             size = end if end > 1 else PIECE
             self._chunks.append(data[size:])
@@ -134,14 +134,14 @@ class Exchange:
         return data
 
     def overdue(self, now: float) -> bool:
-        """Asked by the transport's timer. Time in which the client reads too slowly is not the upstream's."""
+        """Returns whether a deadline has passed. Time in which the client reads too slowly does not count."""
         if self._progress or self._paused:
             self._progress = False
             self._deadline = self._last if self._paused else min(now + self._between, self._last)
         return now > self._deadline
 
     def late(self, now: float) -> None:
-        """It is overdue: it fails, but where it is read on it may still come, once, in `AGAIN` times as long."""
+        """Handles a passed deadline: fails, or if the answer is read on, reports it late and waits longer."""
         read_on, self._read_on = self._read_on, 0.0
         if not read_on:
             return self.fail(_LATE)
@@ -151,10 +151,10 @@ class Exchange:
         return self.wake()
 
     def close(self, *, complete: bool = False) -> None:
-        """Gives the response up, if it is not complete yet; its connection can't be used again. `complete`: its body
-        has said that it is over, and the end of the response may follow for `LAST_S`."""
+        """Gives up the response if it is not complete, which closes its connection. `complete`: the body has ended by
+        its own protocol, so the end of the response is awaited for up to `LAST_S` seconds."""
         if complete and self._connection is not None and not self._paused:
-            if self._waited and not self._held_up:  # else its client may have been what was slow
+            if self._waited and not self._held_up:  # otherwise a slow client may have delayed it
                 self.arrived_ms = clock_ms()
             self._last = self._deadline = self._loop.time() + LAST_S
             return
@@ -173,7 +173,7 @@ class Exchange:
             self.close()
 
     def feed(self, data: bytes) -> None:
-        """Bytes of the response, cut anywhere. Completes it only once all of them are read."""
+        """Takes bytes of the response, cut anywhere; completes it once all of them are parsed."""
         if self._parser is None:
             return
         self.received = True
@@ -188,7 +188,7 @@ class Exchange:
         if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body:
             self.fail(_HEAD_TOO_LARGE)
         elif self._ended:
-            # Of two answers on a connection that was used before, the first may be the one to the request before.
+            # If a used connection has two answers, the first may belong to the previous request.
             if self._surplus and self._connection is not None and not self._connection.fresh:
                 self.fail(_UNASKED)
             else:
@@ -198,7 +198,7 @@ class Exchange:
         self.wake()
 
     def lost(self) -> None:
-        """The upstream closed the connection: the regular end of a body that states no length, else a cut."""
+        """Handles a closed connection: the regular end of a body without a length, otherwise a cut."""
         framed = any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._raw_headers)
         if self.headers_done and not framed:
             self._end(reusable=False)
@@ -206,7 +206,7 @@ class Exchange:
         else:
             self.fail(_CLOSED)
 
-    # Called by the parser.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         self._surplus = self._ended
@@ -221,7 +221,7 @@ class Exchange:
         if self._ended or self._parser is None:
             return
         status = self._parser.get_status_code()
-        # Framed by rules that the request did not allow (RFC 9112 §6.1, §7.4), the answer may end elsewhere.
+        # A framing that the request did not allow (RFC 9112 §6.1, §7.4) makes the end ambiguous.
         coding = b""
         for name, value in self._raw_headers:
             if name.lower() == b"transfer-encoding":
@@ -258,18 +258,18 @@ class Exchange:
         self.arrived_ms = None if self._held_up else clock_ms()
         connection, self._connection = self._connection, None
         if connection is not None:
-            if self._paused:  # by the last bytes; the next answer must be read
+            if self._paused:  # paused by the last bytes; the next answer must be read
                 connection.resume()
             connection.pool.release(connection, reusable)
 
     def _resume(self) -> None:
-        """Reads on, where what arrived before anybody asked for it had filled the buffer."""
+        """Resumes reading after the buffer was full."""
         self._paused, self._progress = False, True
         if self._connection is not None:
             self._connection.resume()
 
     def more(self) -> asyncio.Future[None]:
-        """Done when more of the response is here, or it has failed."""
+        """Returns a future that is done when more of the response has arrived or it has failed."""
         late, self._late = self._late, None
         if self._failure is not None:
             raise UpstreamFailure(self._failure)
@@ -284,7 +284,7 @@ class Exchange:
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One connection to an upstream; carries one exchange at a time."""
+    """One connection to an upstream, which carries one exchange at a time."""
 
     def __init__(self, pool: "HttpTransport", origin: "Origin") -> None:
         self.pool, self.origin = pool, origin
@@ -296,7 +296,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Connected; an idle one also: nothing has come that was not asked for."""
+        """Whether it is connected and, if idle, has received nothing unrequested."""
         if self.transport is None or self.transport.is_closing():
             return False
         return self.exchange is not None or self._poll is None or not self._poll.poll(0)
@@ -310,14 +310,14 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def abort(self) -> int:
-        """Closes the connection; the exchange on it fails. Returns how many bytes its socket had that nothing read."""
+        """Closes the connection, which fails its exchange. Returns the number of bytes left unread in its socket."""
         exchange, self.exchange = self.exchange, None
         waiting = bytearray(4)
         if self.transport is not None and not self.transport.is_closing():
             file = self.transport.get_extra_info("socket").fileno()
             with suppress(OSError), socket.socket(fileno=os.dup(file)) as twin:
                 fcntl.ioctl(file, termios.FIONREAD, waiting)
-                twin.shutdown(socket.SHUT_RDWR)  # now: a busy event loop closes it later
+                twin.shutdown(socket.SHUT_RDWR)  # at once: a busy event loop would close it later
             self.transport.abort()
         if exchange is not None:
             exchange.fail(_CLOSED)
@@ -336,26 +336,26 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.exchange is None:
-            if data.strip() and not data.startswith(b"HTTP/1.1 408 "):  # which a server may say before it closes
+            if data.strip() and not data.startswith(b"HTTP/1.1 408 "):  # a server may send this before it closes
                 self.pool.distrust(self.origin)
             self.abort()
         else:
             self.exchange.feed(data)
 
 
-# The transport of all HTTP wires: kept connections by origin, one sweeping timer for all timeouts.
+# The transport of all HTTP wires: kept connections by origin, and one timer for all timeouts.
 
 SWEEP_S = 0.05
-"""How often deadlines are looked at: a timeout may come this much late."""
+"""Interval in seconds at which deadlines are checked; a timeout may be this late."""
 LATE_S = 1.0
-"""A process that was paused, or an event loop that was blocked, for so long has answers waiting in its sockets."""
+"""Delay of the timer, in seconds, after which a check is skipped: after a pause, sockets hold unread answers."""
 IDLE_S = 20.0
-"""A kept connection is dropped after this long without use."""
+"""Time in seconds after which an unused connection is dropped."""
 QUIET_S = 0.02
-"""A kept connection is used again only after this long without a byte: a second answer to its last request, sent a
-moment later, would be the answer to the next one (HTTP/1.1 numbers neither)."""
+"""Time in seconds without a byte after which a kept connection is reused. HTTP/1.1 does not number answers, so an
+unrequested second answer would be taken for the next one."""
 DISTRUST_S = 600.0
-"""How long no connection to an upstream is kept that has sent an answer which was not asked for."""
+"""Time in seconds for which no connections to an upstream are kept after it sent an unrequested answer."""
 
 
 _STOPPED = Failure(ErrorKind.CUT, "The engine was stopped before its answer was complete.")
@@ -370,7 +370,7 @@ class Origin(Struct, frozen=True):
 
 
 class HttpTransport:
-    """Connections by origin, newest first. Use inside one running event loop; `close()` at the end."""
+    """Sends requests over HTTP/1.1, keeping connections by origin. Use inside one event loop; `close()` at the end."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -405,13 +405,13 @@ class HttpTransport:
                 exchange.close()
                 raise
             except UpstreamFailure as failure:
-                # A kept connection may have been closed at the moment of reuse: once, on a fresh one (RFC 9112 §9.3.1).
+                # A kept connection may be closed just when it is reused: retry once on a new one (RFC 9112 §9.3.1).
                 if connection.fresh or exchange.received or failure.failure.kind is not ErrorKind.CUT:
                     raise
             connection, left = None, _left(timeouts, self.loop.time() - began)
 
     def end(self, base_urls: Iterable[str]) -> None:
-        """Nothing more will come from there, though the connections may not say so: what is in progress fails."""
+        """Fails all exchanges with these servers, which have stopped, and closes their connections."""
         gone = set(map(_origin, base_urls))
         for connection in [active for active in self._active if active.origin in gone]:
             if connection.exchange is not None:
@@ -441,7 +441,7 @@ class HttpTransport:
         return idle
 
     def release(self, connection: UpstreamConnection, reusable: bool) -> None:
-        """Its exchange is over. `reusable`: the response ended where its last bytes did."""
+        """Takes back a connection after its exchange. `reusable`: the response ended exactly where its bytes did."""
         connection.exchange, transport, now = None, connection.transport, self.loop.time()
         if transport is None:
             return
@@ -454,7 +454,7 @@ class HttpTransport:
         self.idle.setdefault(connection.origin, deque()).append(connection)
 
     def distrust(self, origin: Origin) -> None:
-        """An answer came from there that was not asked for."""
+        """Drops an origin's kept connections, and keeps none for `DISTRUST_S`: it sent an unrequested answer."""
         self._distrusted[origin] = self.loop.time() + DISTRUST_S
         for connection in self.idle.pop(origin, ()):
             connection.abort()
@@ -482,7 +482,7 @@ class HttpTransport:
         now, due = self.loop.time(), self._sweep_due
         self._sweep_later()
         if now - due > LATE_S:
-            return  # the sockets are read first
+            return  # read the sockets first
         for connection in list(self._active):
             exchange = connection.exchange
             if exchange is None:
@@ -498,7 +498,7 @@ class HttpTransport:
 
 
 def _left(timeouts: Timeouts, passed_s: float) -> Timeouts:
-    """A connection that was slow to come is no more time for the answer."""
+    """Returns the timeouts less the time already spent on connecting."""
     left = {name: max(1, getattr(timeouts, name) - int(passed_s * 1000)) for name in ("connect", "first", "total")}
     return structs.replace(timeouts, **left)
 

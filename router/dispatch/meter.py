@@ -1,4 +1,4 @@
-"""What is counted and collected of a stream as it comes."""
+"""What is counted and collected of a stream as it arrives, and the events that end one early."""
 
 from collections.abc import Mapping
 from math import ceil, inf
@@ -18,12 +18,12 @@ from router.types.request import Endpoint, Request
 from router.types.tables import table
 from router.types.target import Contract
 
-# How the gateway ends a stream: in its wire's own words, with what it cost and why.
+# How the gateway ends a stream: with the usual last events of its wire, plus why it ended.
 
 STOPPED = "budget_exceeded"
 """Error code in the row of a request whose stream was ended at the limit of its budget."""
 PAST_CAP = "cap_exceeded"
-"""Error code in the row of a request whose target wrote on past its cap on output tokens."""
+"""Error code in the row of a request whose target exceeded its cap on output tokens."""
 MESSAGES = {
     STOPPED: "The budget of this request is used up: the answer ends here.",
     PAST_CAP: "The upstream wrote on past the cap on output tokens: the answer ends here.",
@@ -31,14 +31,14 @@ MESSAGES = {
 
 
 def finish(first: bytes, call: Call, stopped: str) -> bytes:
-    """The event that ends every choice with `length`. `first`: the events that the stream began with."""
+    """Returns the event that ends every choice with `length`. `first`: the stream's first events."""
     rest: dict[str, Any] = {"text": ""} if call.endpoint is Endpoint.COMPLETIONS else {"delta": {}}
     choices = [{"index": index, **rest, "logprobs": None, "finish_reason": "length"} for index in range(call.n)]
     return _frame({**_head(first, call), "choices": choices, "lowpass": _why(stopped)})
 
 
 def closing_events(first: bytes, call: Call, usage: bytes, stopped: str) -> bytes:
-    """The last events: why it ends (a key of `MESSAGES`), and what was used, asked for or not."""
+    """Returns the last events: why the stream ends (a key of `MESSAGES`), and its usage, requested or not."""
     if call.endpoint is Endpoint.RESPONSES:
         response = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
         response["lowpass"] = _why(stopped)
@@ -53,7 +53,7 @@ def _why(stopped: str) -> dict[str, str]:
 
 
 def _head(first: bytes, call: Call) -> dict[str, Any]:
-    """What identifies the answer in each of its events."""
+    """Returns the members that identify the answer in each of its events."""
     start = first.find(b"data: {")
     if start < 0:
         return {"model": call.model}
@@ -67,15 +67,15 @@ def _frame(data: dict[str, Any]) -> bytes:
     return b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
-# The events of a stream → the one answer that a client which did not ask for a stream gets.
+# Collects the events of a stream into one answer for a client that did not ask for a stream.
 
 _DATA = b"data: "
 _ONCE = frozenset({"id", "type", "role", "index"})
-"""Members that are repeated, not continued."""
+"""Members that each chunk repeats, rather than continues."""
 
 
 class AnswerCollector:
-    """Feed it what a `StreamDecoder` returns: whole events of the call's endpoint."""
+    """Builds a whole answer from what a `StreamDecoder` returns: whole events of the call's endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -90,7 +90,7 @@ class AnswerCollector:
                 self._take(msgspec.json.decode(data, type=dict[str, Raw]))
 
     def body(self) -> dict[str, Raw]:
-        """The answer without its usage; {} when there was none."""
+        """Returns the answer without its usage; {} if there was none."""
         if self._endpoint is Endpoint.RESPONSES or not self._fields:
             return self._response
         whole = "chat.completion" if self._endpoint is Endpoint.CHAT else "text_completion"
@@ -99,7 +99,7 @@ class AnswerCollector:
 
     def _take(self, event: dict[str, Raw]) -> None:
         if self._endpoint is Endpoint.RESPONSES:
-            # Every event that carries the response carries more of it than the one before.
+            # Each event that carries the response supersedes the one before.
             if "response" in event:
                 self._response = msgspec.json.decode(event["response"], type=dict[str, Raw])
             return
@@ -113,11 +113,11 @@ _ANY_CHOICES = msgspec.json.Decoder(list[dict[str, Any]] | None)
 
 
 def answer_text(body: Mapping[str, Raw]) -> str:
-    """What the message of a whole answer's first choice says."""
+    """Returns the text of the first choice's message in a whole answer; empty if there is none."""
     try:
         choices = _ANY_CHOICES.decode(body.get("choices", b"null"))
     except (msgspec.DecodeError, RecursionError):
-        return ""  # of another endpoint, which may have any member of that name; or nested without end
+        return ""  # another endpoint may have a `choices` of its own; or the JSON is nested too deeply
     message = choices[0].get("message") if choices else None
     content = message.get("content") if isinstance(message, dict) else None
     return content if isinstance(content, str) else ""
@@ -128,8 +128,8 @@ _SIGNS = [b'"%b":' % name.encode() for name in _MEDIA + _FOUND] + [name.encode()
 
 
 def apart(payload: bytes) -> tuple[int, int]:
-    """Bytes of an answer's JSON that its tokens of output do not stand for: of images and sounds; of log probabilities,
-    of what a provider's own tools have found, and of the request."""
+    """Returns the bytes of an answer's JSON that its output tokens do not stand for: those of images and audio, and
+    those of log probabilities, results of the provider's own tools, and the repeated request."""
     media, tools, waiting = 0, 0, list[Any]()
     if any(sign in payload for sign in _SIGNS):
         try:
@@ -152,12 +152,12 @@ def apart(payload: bytes) -> tuple[int, int]:
 
 
 def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:
-    """Continues `whole`: texts and lists grow, the members of lists find each other by `index`."""
+    """Merges a chunk into `whole`: texts and lists grow, and members of lists are matched by `index`."""
     for name, value in part.items():
         known = whole.get(name)
         if known is None and isinstance(value, list):
             whole[name] = []
-            _extend(whole[name], value)  # whose members may have an index twice already
+            _extend(whole[name], value)  # a list may hold the same index twice
         elif known is None or value is None or name in _ONCE:
             whole[name] = known if value is None else value
         elif isinstance(known, str) and isinstance(value, str):
@@ -181,7 +181,7 @@ def _extend(whole: list[Any], part: list[Any]) -> None:
 
 
 def _whole(choice: dict[str, Any]) -> dict[str, Any]:
-    """A choice of a whole answer says `message` where a chunk says `delta`; its tool calls have no index."""
+    """Turns a collected choice into one of a whole answer: `message` for `delta`, tool calls without an index."""
     if "delta" not in choice:
         return choice
     message = {"role": "assistant", "content": None, **choice.pop("delta")}
@@ -190,17 +190,17 @@ def _whole(choice: dict[str, Any]) -> dict[str, Any]:
     return {**choice, "message": message, "finish_reason": choice.get("finish_reason")}
 
 
-# A stream against what is held for it: the hold grows with the answer, and ends it where it can't.
+# Metering a stream against its hold: the hold grows with the answer; the stream ends where it can't.
 
 STEP = 8
-"""Tokens by which a hold grows at least."""
+"""Minimum number of tokens by which a hold grows, per choice."""
 LATE = 2
-"""Times as late as usual: so late the first part of a stream is, and the next look at it, at most."""
+"""Factor on the usual delay that the first part of a stream, and the next check of it, may take."""
 NOTHING = Usage()
 
 
 class Meter:
-    """Of one attempt. `due` is asked after every part of the stream, so it counts text only where that may matter."""
+    """Meters one attempt. `due` is called after every part of the stream and counts text only if needed."""
 
     def __init__(self, budget: BudgetHold, step: Candidate, request: Request, fit: FittedRequest) -> None:
         self._budget, self._candidate, self._request = budget, step, request
@@ -212,24 +212,24 @@ class Meter:
         self._served = step.target.model.name
         learned, target = budget.learned, step.target.id
         self._part = self._ahead = (learned.ahead(target) or 0.0) * request.n
-        """Tokens of the largest part; and those that may have come, or been written, before the next look."""
+        """Tokens of the largest part, and of what may have arrived or been written before the next check."""
         self._usual_pace = self._pace = learned.rates.get(target, 0.0) * request.n
         """Tokens per ms, over all choices."""
         self._written = self._thought = 0.0
         self._come = self._counted_size = self._largest = 0.0
-        """Bytes that came, that were counted, and of the largest part among those that were not."""
+        """Bytes that arrived; bytes counted so far; bytes of the largest part not counted yet."""
         self._came_ms = self._began_ms = self._looked_ms = inf
-        """When the last part came, or the first is late; when the first came, and when that was looked at."""
+        """Times in ms: when the last part arrived (or the first is overdue), when the first did, and the last check."""
         self._gap_ms: float = IN_FLIGHT_MS if fit.doubted and self._part else 0
-        """The longest time between two looks, as of a busy loop or a slow client; feared where a cap is doubted."""
+        """Longest time in ms between two checks, e.g. with a busy event loop; assumed at first if a cap is doubted."""
         budget.metered(self)
         self._measure()
 
     def due(self, decoder: StreamDecoder, unread: float) -> bool:
-        """What may be on its way might use up what is held, as far as can be seen. `unread`: bytes of output that have
-        come and that are not decoded yet."""
+        """Returns whether output under way might use up the hold. `unread`: bytes of output that have arrived and are
+        not decoded yet."""
         if (served := decoder.model_served) not in ("", self._served):
-            # The answer says which model writes it: a dearer one uses up what is held sooner.
+            # The answer names the model that writes it; a dearer one uses up the hold sooner.
             self._served, target = served, self._candidate.target
             self._candidate = structs.replace(self._candidate, target=target.at(target.price(served)))
             self._measure()
@@ -242,7 +242,7 @@ class Meter:
         elif self._came_ms == inf:
             self._came_ms = now + LATE * self._budget.learned.pace(self._candidate.target.id).first_ms
         self._gap_ms, self._looked_ms = max(self._gap_ms, now - self._looked_ms), now
-        # Tokens may be written so long that the next look is the first to see.
+        # Tokens may have been written for as long as two checks are apart.
         unseen_ms = max(IN_FLIGHT_MS, LATE * self._gap_ms) + max(0.0, now - self._came_ms)
         uncounted = decoder.usage is None and (decoder.has_answer or self.paid_thoughts == ENDLESS)
         most = self._written + come - self._counted_size + max(self._part, self._pace * unseen_ms, self._largest)
@@ -263,7 +263,7 @@ class Meter:
         return output + self._ahead >= self._output or thoughts + more_thoughts > self.paid_thoughts
 
     async def extend(self, decoder: StreamDecoder) -> bool:
-        """Holds more; False: not all that is wanted."""
+        """Extends the hold for one more step; returns whether all that is wanted is held now."""
         thoughts, output = self._counted(decoder)
         thinking = self._tokens(thoughts) if self._thinks and not decoder.has_answer else 0
         wanted = Amount(worst_cost(self._candidate, self._request, self._tokens(output)), thinking)
@@ -272,33 +272,33 @@ class Meter:
         return grew and wanted.beyond(self._budget.left(self._candidate.target.id)) == Amount()
 
     def lasts_s(self, decoder: StreamDecoder) -> float:
-        """How long what is held, and its share of what is left beside that, pays for a stream of this pace, at half of
-        it: the rest is for what comes until its upstream hears that it is stopped."""
+        """Returns for how many seconds the hold and this stream's share of what is left last at half of what they pay
+        for; the other half is for what arrives until the upstream has been stopped."""
         most = self._budget.left(self._candidate.target.id).plus(self._budget.share())
         thoughts, output = self._counted(decoder)
         tokens = min(self._bought(most.usd) - output, inf if decoder.has_answer else most.thinking - thoughts)
         return max(0.0, tokens) / max(self._pace, 1 / ENDLESS) / 2_000
 
     def in_flight(self, now: float) -> float:
-        """Tokens that may have been written until then and have not come; 0 where what was sent bounds them."""
+        """Returns the tokens possibly written by `now` that have not arrived; 0 if the hold covers the cap."""
         return 0.0 if self._covered else self._pace * (IN_FLIGHT_MS + max(0.0, now - self._came_ms))
 
     def _counted(self, decoder: StreamDecoder) -> tuple[float, float]:
-        """Tokens of thoughts and of output, at most; at least what the provider counts along the way."""
+        """Returns upper bounds of thinking and output tokens, at least the provider's running counts."""
         usage = decoder.usage or NOTHING
         return max(self._thought, usage.output_reasoning or 0), max(self._written, usage.totals.output)
 
     def _tokens(self, tokens: float) -> int:
-        """To hold for what was seen and one step more."""
+        """Returns the tokens to hold: those seen and one step more."""
         return ceil(tokens * (1 + EXTEND) + self._ahead) + STEP * self._request.n
 
     def _measure(self) -> None:
-        """Tokens of output and of thoughts that what is left pays for; endless where what was sent sees to it."""
+        """Updates the output and thinking tokens that what is left pays for; unlimited if it covers the caps."""
         left, n = self._budget.left(self._candidate.target.id), self._request.n
         self.paid = self._bought(left.usd)
-        """Tokens, over all choices, that what is left pays for."""
+        """Output tokens, over all choices, that what is left pays for."""
         self.trusted = not (self._doubted or self._budget.learned.worst[self._candidate.target.id])
-        """Its target is thought to keep its cap."""
+        """Whether the target is expected to keep its cap."""
         covered = self.trusted and self.paid >= self._cap * n
         self._output = inf if covered else self.paid
         unmetered = not self._thinks or (left.thinking >= self._thought_cap * n and not self._doubted)
@@ -306,6 +306,6 @@ class Meter:
         self._covered = covered and unmetered
 
     def _bought(self, usd: int) -> int:
-        """Tokens of output, over all choices, that so many nano-USD pay for."""
+        """Returns the output tokens, over all choices, that `usd` nano-USD pay for."""
         request = self._request
         return bill_of(self._candidate, request).output(usd) // request.choices * request.n

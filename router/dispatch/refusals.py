@@ -1,4 +1,4 @@
-"""lowpass's own answers when a request can't be served, in OpenAI's envelope, each with its remedy."""
+"""The gateway's own errors for requests that can't be served, in OpenAI's envelope, each with its remedy."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
@@ -17,7 +17,7 @@ from router.types.price import usd_json, usd_text
 
 _NO_RETRY = (("x-should-retry", "false"),)
 _START_S = 2
-"""After so long it is worth asking an engine again that starts."""
+"""Time in seconds after which a client is told to retry while an engine starts."""
 _AGAIN_SOON = (("x-should-retry", "true"), ("retry-after", "1"))
 _RATE_HEADERS = {
     Unit.REQUESTS: ("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
@@ -26,7 +26,7 @@ _RATE_HEADERS = {
 
 
 def _as_upstream(kind: ErrorKind, message: str, **more: Any) -> ClientError:
-    """In the words of a failure of an upstream's."""
+    """Returns an error with the status, code and type of an upstream failure of this kind."""
     rule = TABLE[kind]
     return ClientError(rule.status, rule.code, message, type=rule.type, **more)
 
@@ -41,8 +41,8 @@ def unknown_model(model: str, known: Iterable[str]) -> ClientError:
 def no_target(
     plan: Plan, data_class: str, rest_s: Callable[[str], float], limited: Callable[[str], bool]
 ) -> ClientError:
-    """403; or 503 when a target could serve but rests after failures, for `rest_s` seconds more, or its engine is not
-    up, or too busy to answer in time; 429 where all that rest have reached their rate `limited`."""
+    """Returns 503 if a target is resting after failures (`rest_s`: seconds left), or its engine is down or too busy;
+    429 if all that rest have reached their rate limit (`limited`); a 4xx if no target may serve the request."""
     reasons = [
         {"target": dropped.target, "reason": dropped.reason, "detail": dropped.detail} for dropped in plan.dropped
     ]
@@ -55,7 +55,7 @@ def no_target(
         again = (("retry-after", str(max(1, ceil(min(map(rest_s, rests)))))),)
         return _as_upstream(kind, message, extra=extra, headers=again)
     if down := [dropped for dropped in plan.dropped if dropped.reason in ("engine_down", "saturated")]:
-        # A queue says how long it takes; an engine that starts does not.
+        # A queue has an expected wait; a starting engine has none.
         busy = [queue.wait_ms for queue in plan.queued if any(dropped.target == queue.target for dropped in down)]
         after = max(1, ceil(min(busy) / 1000)) if busy else _START_S
         listed = "; ".join(f"{dropped.target}: {dropped.detail}" for dropped in down)
@@ -74,7 +74,7 @@ def no_target(
 
 
 def budget_exceeded(refused: Refused, status: int) -> ClientError:
-    """Told to wait a second only where requests in progress stand in the way."""
+    """Returns the error for a full budget; asks to retry soon if only requests in progress stand in the way."""
     account, unit, left = refused.account, refused.account.unit, max(0, refused.left)
     amounts = {"limit": account.limit, "spent": refused.spent, "held": refused.held, "needed": refused.needed}
     budget: dict[str, object] = {
@@ -96,7 +96,7 @@ def budget_exceeded(refused: Refused, status: int) -> ClientError:
 
 
 def rate_limited(refused: Refused, rates: Iterable[tuple[Account, int]], now_ms: int) -> ClientError:
-    """In the words of OpenAI's own limits, whose clients wait and try again. `rates`: see `rate_headers`."""
+    """Returns an error like OpenAI's rate limits, on which its clients wait and retry. `rates`: see `rate_headers`."""
     account = refused.account
     named = {Unit.REQUESTS: "requests a minute", Unit.TOKENS: "tokens a minute", Unit.PARALLEL: "requests at once"}
     after_s = 1 if account.resets_at_ms is None else max(1, ceil((account.resets_at_ms - now_ms) / 1000))
@@ -109,7 +109,7 @@ def rate_limited(refused: Refused, rates: Iterable[tuple[Account, int]], now_ms:
 
 
 def rate_headers(rates: Iterable[tuple[Account, int]], now_ms: int) -> list[tuple[str, str]]:
-    """As OpenAI names them: limit, remaining and time to the reset of requests and of tokens."""
+    """Returns OpenAI's rate headers: limit, remainder and time until the reset of requests and tokens."""
     headers: list[tuple[str, str]] = []
     for account, left in rates:
         if account.resets_at_ms is not None:
@@ -119,7 +119,7 @@ def rate_headers(rates: Iterable[tuple[Account, int]], now_ms: int) -> list[tupl
 
 
 def amount_json(unit: Unit, amount: int) -> Raw:
-    """An exact JSON number: USD, or whole tokens."""
+    """Returns an exact JSON number: USD, or a whole number of tokens or requests."""
     return Raw(usd_json(amount) if unit is Unit.USD else b"%d" % amount)
 
 
@@ -136,7 +136,7 @@ def _remedy(refused: Refused) -> str:
 
 
 def upstream_failed(failure: Failure, attempts: Sequence[Attempt]) -> ClientError:
-    """What the client sees when the last attempt failed too; of a target resting for its rate limit, that it does."""
+    """Returns the error after the last attempt failed too; 429 if the target is resting for its rate limit."""
     limited = failure.kind is ErrorKind.CIRCUIT_OPEN and failure.status == TABLE[ErrorKind.RATE_LIMITED].status
     kind = ErrorKind.RATE_LIMITED if limited else failure.kind
     tried = [{"target": row.target.id, "outcome": row.outcome, "status": row.status} for row in attempts]
@@ -149,7 +149,7 @@ def upstream_failed(failure: Failure, attempts: Sequence[Attempt]) -> ClientErro
 
 
 def stream_error(failure: Failure) -> bytes:
-    """The SSE event that ends a broken stream; OpenAI's clients raise on it."""
+    """Returns the SSE event that ends a broken stream; OpenAI's clients raise an error on it."""
     rule = TABLE[failure.kind]
     error = {"message": failure.message, "type": rule.type, "param": None, "code": rule.code, "kind": failure.kind}
     return b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
@@ -166,7 +166,7 @@ def store_down() -> ClientError:
 
 
 def loop_detected(tripped: Tripped) -> ClientError:
-    """Trying again changes nothing before `until`, and nothing at all where that is null."""
+    """Returns the error for a tripped loop breaker. A retry is useless before `until`, or at all if that is null."""
     money = tripped.kind is LoopKind.SPEND_SPIKE
     until = None if tripped.until_ms is None else iso(tripped.until_ms)
     loop: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Calls beside the answer: a second opinion on a class, verifiers, webhooks, and counts of a prompt's tokens."""
+"""Calls beside the answer: second opinions on sensitivity classes, verifiers, webhooks, and prompt token counts."""
 
 import asyncio
 import logging
@@ -36,18 +36,18 @@ from router.types.decision import PromptCount
 from router.types.request import UNKNOWN, Endpoint
 from router.types.target import Target, Timeouts
 
-# Asks a model of this machine for its opinion: through the egress filter, and past a guard that lets nothing leave.
+# Second opinions of a local model: through the egress filter, with a guard that denies remote targets.
 
 _log = logging.getLogger(__name__)
 
 
 def away(target: Target, _: frozenset[str]) -> str:
-    """Why it is not sent there, whatever a policy says."""
+    """Returns why a second opinion may not be sent to `target`, whatever the policy says; empty if it may."""
     return "" if target.provider.local else "a second opinion never leaves this machine"
 
 
 class SideCall(Struct, frozen=True):
-    """`classes`: of the request, those in question included."""
+    """A question to a local model about doubtful findings. `classes`: the request's, including the doubtful ones."""
 
     target: Target
     guard: ClassGuard
@@ -71,13 +71,13 @@ class SideCall(Struct, frozen=True):
 
 
 class SecondOpinions:
-    """Nothing that goes wrong here is told to a client: then nothing is denied. `count` hears of each."""
+    """Asks for second opinions. Errors are only logged, and then nothing is denied. `count` is called per opinion."""
 
     def __init__(self, dispatcher: Dispatcher, count: Callable[[Opinion], object]) -> None:
         self._to, self._count = dispatcher, count
 
     async def denied(self, inquiry: SideCall) -> frozenset[DoubtfulValue]:
-        """What it says no to."""
+        """Returns the doubtful values that the model says are none."""
         given = verdicts(await self._answer(inquiry), inquiry.questions)
         for verdict in given:
             self._count(verdict)
@@ -101,7 +101,7 @@ class SecondOpinions:
                 body = await response.read() if response.status == 200 else b""
             return adapter.decode(call, body).content if body else ""
         except UpstreamFailure as error:
-            if error.failure.kind is ErrorKind.CONNECT:  # it may just have been slower than we are patient
+            if error.failure.kind is ErrorKind.CONNECT:  # after a timeout the replica may just have been slow
                 lease.broke()
             raise
         finally:
@@ -113,13 +113,13 @@ def _within(limit_ms: int) -> Timeouts:
 
 
 def _unnoted(classes: frozenset[str]) -> None:
-    """No row of the ledger: nothing is charged, and nothing has left."""
+    """Does nothing: side calls have no ledger row."""
 
 
-# Verifiers with what they need of the world: the egress filter for those that are asked over HTTP, else children.
+# Verifiers with their resources: the egress filter for HTTP verifiers, child processes for the others.
 
 LARGEST = 65_536
-"""Bytes of what a verifier says, which is a number."""
+"""Maximum bytes of a verifier's reply, which holds one number."""
 _HEADERS = (("content-type", "application/json"), ("accept", "application/json"), ("user-agent", "lowpass"))
 
 
@@ -132,17 +132,17 @@ _reply = msgspec.json.Decoder(_OpinionReply)
 
 
 class Verifiers:
-    """Use inside one running event loop; `close()` at the end. `count` hears what became of each verifier."""
+    """Runs verifiers. Use inside one event loop; `close()` at the end. `count` is called with each result."""
 
     def __init__(self, egress: EgressFilter, count: Callable[[str, CheckResult], object]) -> None:
         self._egress, self._count, self._pool = egress, count, VerifierPool()
 
     def adopt(self, every: Iterable[Verifier]) -> None:
-        """All that the policy in force declares: their children are started, all others ended."""
+        """Starts the child processes of all verifiers in the policy in force, and ends all others."""
         self._pool.keep(works(every))
 
     def of(self, verifiers: Sequence[Verifier], guard: ClassGuard) -> Verify:
-        """`guard`: of the policy under which the request was decided."""
+        """Returns a function that runs `verifiers`. `guard`: of the policy under which the request was decided."""
 
         async def post(verifier: HttpVerifier, query: VerifierRequest, body: bytes) -> float | None:
             return await self._post(guard, verifier, query, body)
@@ -163,7 +163,7 @@ class Verifiers:
         key = "" if verifier.api_key is None else f"Bearer {verifier.api_key.get_secret_value()}"
         headers = (*_HEADERS, ("authorization", key)) if key else _HEADERS
         request = UpstreamRequest("POST", verifier.path, headers, body)
-        # All classes bind, as nothing was replaced: the answer has its values again.
+        # All classes bind, since placeholders in the answer have been replaced by the values again.
         outbound = OutboundRequest(guard, verifier.place, request, query.classes, region=query.request.limits.region)
         try:
             with closing(await self._egress.send(outbound, _within(verifier.timeout_ms), _unnoted)) as response:
@@ -188,7 +188,7 @@ async def _short(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def _score(body: bytes) -> float | None:
-    """`{"score": 0.5}`, `{"passed": true}`, or null in their place: nothing can be said."""
+    """Returns the score of `{"score": 0.5}` or `{"passed": true}`; None if its value is null. Raises `InvalidReply`."""
     try:
         reply = _reply.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -199,17 +199,17 @@ def _score(body: bytes) -> float | None:
     return score
 
 
-# Posts to an operator's webhook, in the background and with a bounded number of tries.
+# Posts to an operator's webhooks in the background, with a limited number of tries.
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0)
-"""Between the tries: five in all."""
+"""Pauses in seconds between tries: five tries in all."""
 MOST_WAITING = 1_000
-"""Posts under way at once; beyond that they are dropped, and the log says so."""
+"""Maximum number of posts under way; further ones are dropped and logged."""
 _TIMEOUTS = Timeouts(connect=5_000, first=5_000, between=5_000, total=5_000)
 
 
 class Webhooks:
-    """Use inside one running event loop. The log names the host only: an address may hold a secret."""
+    """Use inside one event loop. Logs only the host of an address, since the rest may hold a secret."""
 
     def __init__(self, egress: EgressFilter, waits_s: tuple[float, ...] = WAITS_S) -> None:
         self._egress, self._waits_s = egress, waits_s
@@ -220,7 +220,7 @@ class Webhooks:
         return len(self._tasks)
 
     def post(self, url: str, body: bytes) -> None:
-        """Returns at once."""
+        """Starts the delivery of `body` and returns at once."""
         if self.pending >= MOST_WAITING:
             _log.error("an alert was not posted to %s: %d are waiting", urlsplit(url).hostname, MOST_WAITING)
             return
@@ -229,7 +229,7 @@ class Webhooks:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Gives up what was not delivered yet."""
+        """Cancels all deliveries in progress."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -243,32 +243,32 @@ class Webhooks:
         _log.error("an alert was not delivered: %s %s", urlsplit(url).hostname, problem)
 
     async def _try(self, url: str, body: bytes) -> str:
-        """What went wrong; empty for a 2xx."""
+        """Posts once; returns what went wrong, empty for a 2xx."""
         try:
             response = await self._egress.post(url, UpstreamRequest("POST", "", _HEADERS, body), _TIMEOUTS)
         except UpstreamFailure as failure:
             return f"failed ({failure.failure.kind})"
         except EgressDenied:
             return "may not have it"
-        except Exception as error:  # whatever it is, it must not end the gateway's own work
+        except Exception as error:  # no error may end the gateway's own work
             return f"failed ({type(error).__name__})"
         response.close()
         return "" if 200 <= response.status < 300 else f"answered {response.status}"
 
 
-# How many tokens a prompt has at one target, counted: in OpenAI's encodings, or by a local engine's own tokenizer.
+# Counts a prompt's tokens for one target: with OpenAI's encodings or a local engine's own tokenizer.
 
 PATIENCE = Timeouts(connect=500, first=2_000, between=2_000, total=2_000)
-"""A local engine that takes longer is busy: the estimate stands."""
+"""Timeouts for a tokenizer call; a slower engine is busy, and the estimate is used."""
 _TRANSLATED = (Endpoint.MESSAGES, Endpoint.RESPONSES)
 _VLLM = frozenset(
     ["model", "messages", "prompt", "tools", "chat_template", "chat_template_kwargs", "add_generation_prompt"]
 )
-"""What of a request vLLM counts by."""
+"""Fields of a request that vLLM's tokenizer endpoint uses."""
 
 
 async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str, asks: bool) -> PromptCount | None:
-    """`effort`: the thinking that would be asked for, which templates go by; `asks`: engines. None: not counted."""
+    """Returns the counted tokens, or None. `effort`: as templates use it; `asks`: whether engines may be asked."""
     redacted = gate.redacted if gate.redacted is not None and must_redact(target, gate) else None
     original, classes = gate.request, gate.classification.classes
     request, classes = (original, classes) if redacted is None else (redacted.request, redacted.classes)
@@ -302,7 +302,7 @@ async def count(dispatcher: Dispatcher, target: Target, gate: Gate, effort: str,
 
 
 async def _engine_count(egress: EgressFilter, outbound: OutboundRequest) -> int:
-    """Of the prompt of a request for an answer. Raises KeyError for an answer of another form."""
+    """Counts the prompt of an encoded request. Raises KeyError if the reply has another form."""
 
     async def post(path: str, body: object) -> dict[str, Any]:
         request = UpstreamRequest("POST", path, outbound.request.headers, msgspec.json.encode(body))

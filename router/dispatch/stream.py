@@ -21,13 +21,13 @@ from router.types.decision import Translation
 from router.types.target import Target
 
 SHORTEST_SECRET = 12
-"""A key of fewer characters is a word, such as the "EMPTY" that local engines are given."""
+"""Minimum length of an API key to be treated as a secret; shorter ones are words such as "EMPTY"."""
 CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer.")
 _log = logging.getLogger(__name__)
 
 
 class OpenStream(Struct, frozen=True):
-    """A stream whose first events are here; from now on no other target can take over."""
+    """A stream whose first events have arrived; from now on no other target can take over."""
 
     record: AttemptRecord
     response: UpstreamResponse
@@ -35,31 +35,31 @@ class OpenStream(Struct, frozen=True):
     first: bytes
 
     def events(self) -> AsyncIterator[bytes]:
-        """As they come, with values in the place of placeholders."""
+        """Returns the events as they arrive, with placeholders replaced by their values."""
         return metered(self)
 
     def restored(self, events: bytes) -> bytes:
-        """With values in the place of placeholders, where the request had some."""
+        """Returns `events` with placeholders replaced by their values."""
         restorer = self.record.restorer
         return events if restorer is None else restorer.feed(events)
 
     def rest(self) -> bytes:
-        """What was held back as the possible beginning of a placeholder: sent before the end, whatever that is."""
+        """Returns what was held back as a possible beginning of a placeholder; sent before the last events."""
         return b"" if self.record.restorer is None else self.record.restorer.end()
 
     def closing(self, usage: bytes) -> bytes:
-        """The last events; `usage` is the JSON usage object of the call's endpoint."""
+        """Returns the last events; `usage` is the JSON usage object of the call's endpoint."""
         stopped = self.record.stopped
         end = closing_events(self.first, self.record.call, usage, stopped) if stopped else self.decoder.final(usage)
         return self.restored(end)
 
     def ended(self, error: str) -> Attempt:
-        """The attempt, now that its stream is over. `error`: empty, or what broke it or stopped it."""
+        """Returns the attempt once its stream is over. `error`: what broke or stopped it; empty if nothing did."""
         return self.record.streamed(self.decoder, "" if error in MESSAGES else error)
 
 
 class CollectedStream(OpenStream, frozen=True):
-    """A stream that was looked at as a whole before its client got any of it."""
+    """A stream that was collected and checked before its client gets any of it."""
 
     parts: tuple[bytes, ...]
     attempt: Attempt
@@ -69,7 +69,7 @@ class CollectedStream(OpenStream, frozen=True):
             yield part
 
     def ended(self, error: str) -> Attempt:
-        """However its client left: the target has answered."""
+        """Returns the attempt as it was: the target has answered, even if the client leaves."""
         return self.attempt
 
 
@@ -78,10 +78,10 @@ class WholeAnswer(Struct, frozen=True):
     attempt: Attempt
     reply: TargetReply
     stream: tuple[OpenStream, tuple[bytes, ...]] | None = None
-    """What it was gathered from, where the client wants a stream."""
+    """The stream and its events that the answer was collected from, if the client wants a stream."""
 
     def given(self, budget: BudgetHold) -> "WholeAnswer | OpenStream":
-        """After it was set aside: whole, or as a stream, as its client wants it. The caller adds its attempt again."""
+        """Returns an answer that was set aside, whole or as a stream; the caller records its attempt again."""
         budget.attempts[:] = [attempt for attempt in budget.attempts if attempt is not self.attempt]
         attempt = structs.replace(self.attempt, passed_over=False)
         if self.stream is None:
@@ -91,7 +91,7 @@ class WholeAnswer(Struct, frozen=True):
 
 
 async def read_late(record: AttemptRecord, response: UpstreamResponse, outcome: str = ErrorKind.TIMEOUT) -> Attempt:
-    """Reads to its end an answer that was late, or outrun. What it may still cost is held, as far as there is room."""
+    """Reads a late or outrun answer to its end; what it may still cost is held, as far as there is room."""
     await record.budget.extend(record.step.estimate.whole.beyond(record.budget.reservation.granted))
     with closing(response):
         try:
@@ -99,7 +99,7 @@ async def read_late(record: AttemptRecord, response: UpstreamResponse, outcome: 
         except UpstreamFailure as failure:
             if failure.late is None:
                 raise
-            body = await response.read()  # it was outrun first, and is late now
+            body = await response.read()  # it lost the race first, and has now timed out too
     record.opened(response)
     if not 200 <= response.status < 300:
         return record.failed(record.adapter.failure(response.status, response.headers, body))
@@ -114,8 +114,8 @@ async def read_late(record: AttemptRecord, response: UpstreamResponse, outcome: 
 
 
 def give_up(record: AttemptRecord, response: UpstreamResponse | None, outcome: str) -> None:
-    """The client left, or another target was quicker: `response`, as far as it has come, is cut off and charged. Where
-    an outrun one is billed to its end it is read to that, for its count."""
+    """Records an attempt whose client left or that lost to a faster target, and closes its response. An outrun answer
+    that is billed to its end is read on for its usage."""
     late = response if outcome == OUTRUN and record.step.target.reads_on[record.call.stream] else None
     record.budget.attempts.append(record.abandoned(outcome, reads_on=late is not None))
     if late is not None:
@@ -125,7 +125,7 @@ def give_up(record: AttemptRecord, response: UpstreamResponse | None, outcome: s
 
 
 async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
-    """The events of a stream as they come, up to its cap, and as long as what is held for it pays for them."""
+    """Yields the events of a stream as they arrive, up to its cap and as long as its hold pays for them."""
     decoder, record = opened.decoder, opened.record
     meter, restorer = record.meter, record.restorer
     if opened.first:
@@ -144,12 +144,12 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
         yield events if restorer is None else restorer.feed(events)
         if decoder.complete:
             return
-        if not record.step.target.reads_on[True] and record.past_cap(decoder):  # else it is billed to its end
+        if not record.step.target.reads_on[True] and record.past_cap(decoder):  # else it is billed to its end anyway
             record.stopped = PAST_CAP
         elif meter is not None and not decoder.finished:
             await keep_paid(record, decoder, meter)
         if record.stopped:
-            await asyncio.sleep(0)  # the event loop reads what has come: the provider's count may be the last of it
+            await asyncio.sleep(0)  # let the event loop read what has arrived, which may include the provider's usage
             if record.stopped == STOPPED:
                 yield opened.restored(record.read_rest(decoder))
                 record.stopped = "" if decoder.complete else STOPPED
@@ -157,8 +157,8 @@ async def metered(opened: OpenStream) -> AsyncGenerator[bytes]:
 
 
 async def keep_paid(record: AttemptRecord, decoder: StreamDecoder, meter: Meter) -> None:
-    """Holds more where what is held may be used up before the next look; stops the stream where that is not enough, or
-    where a store that is slow would say so too late."""
+    """Extends the hold where it may be used up before the next check. Stops the stream if that fails, or if the store
+    answers too slowly."""
     while meter.due(decoder, record.unread):
         extension = asyncio.ensure_future(meter.extend(decoder))
         await asyncio.wait((extension,), timeout=meter.lasts_s(decoder))
@@ -166,7 +166,7 @@ async def keep_paid(record: AttemptRecord, decoder: StreamDecoder, meter: Meter)
         if late:
             record.cut()
         if (not await extension and meter.due(decoder, record.unread)) or late:
-            # What came while this process was paused was written and is billed: a hold that others charged never grows.
+            # After a pause of the process, others may have charged the hold, so it can't grow; what arrived is billed.
             record.stopped = "" if record.recovered else STOPPED
             break
 
@@ -178,11 +178,10 @@ async def forward(
     durable: Callable[[], Awaitable[None]],
     translation: Translation | None = None,
 ) -> AsyncGenerator[bytes]:
-    """Yields client-ready events: never a clean end that neither the upstream nor its budget made.
+    """Yields a stream's events for the client; a clean end is sent only if the upstream or the budget ended it.
 
-    `settle` is called exactly once, whatever happens, with what broke the stream and, where it is late and billed to
-    its end, with what reads the rest; it returns the usage JSON for the closing events. `durable` is done when the
-    settlement can't be lost any more.
+    `settle` is called exactly once, with the attempt, the error and, for a late answer billed to its end, a function
+    that reads the rest; it returns the usage JSON for the last events. `durable` returns once the settlement is stored.
     """
     decoder, record, failure, error, rest = opened.decoder, opened.record, CUT, CLIENT_GONE, None
     try:
@@ -193,7 +192,7 @@ async def forward(
     except UpstreamFailure as upstream:
         failure, error = without_key(upstream.failure, opened.record.step.target), upstream.failure.kind
         if decoder.finished and failure.kind is ErrorKind.TIMEOUT:
-            error = ""  # all has come but the end of the connection
+            error = ""  # everything has arrived except the end of the connection
         elif upstream.late is not None:
             rest = partial(read_late, record, upstream.late)
     except Exception as fault:
@@ -221,7 +220,7 @@ async def forward(
 
 
 def unreadable(error: Exception) -> Failure:
-    """Our reading of an answer ended in an error that it does not foresee: the answer is at fault, whatever it is."""
+    """Logs an unforeseen error while reading an answer; returns it as a failure of the upstream."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
     _log.warning("an upstream's answer can't be read: %s at %s", type(error).__name__, place)
@@ -229,7 +228,7 @@ def unreadable(error: Exception) -> Failure:
 
 
 def without_key(failure: Failure, target: Target) -> Failure:
-    """A provider may quote the key that it refused; it is the operator's, not the client's."""
+    """Masks the target's API key, which a provider may quote in its message, from the client."""
     key = target.api_key.reveal() if target.api_key is not None else ""
     if len(key) < SHORTEST_SECRET:
         return failure

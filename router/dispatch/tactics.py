@@ -22,16 +22,16 @@ from router.types.decision import Candidate, Cascade, Vote
 from router.types.request import Endpoint, Request
 from router.types.tables import patterns
 
-# Whole answers as verifiers read them: one `Answer` for each choice, whatever the endpoint.
+# Whole answers as verifiers read them: one `AnswerChoice` per choice, whatever the endpoint.
 
 NOTHING = AnswerChoice()
 """Stands for an answer that can't be read."""
 _LENGTH = {"max_output_tokens": "length"}
-"""Why a response is incomplete, in the words of chat."""
+"""Reasons why a response is incomplete, mapped to chat's finish reasons."""
 
 
 def unchecked(job: DispatchJob, answered: WholeAnswer) -> VerifierRequest | None:
-    """What can still be learned of an answer that is given; None where it was looked at, or its budget ended it."""
+    """Returns what verifiers may still check of a given answer; None if it was checked or the budget ended it."""
     judged = answered.record.stopped or answered.attempt.verdicts
     return None if judged else verifier_request(job, answered.record.step, answered.reply.body)
 
@@ -39,7 +39,7 @@ def unchecked(job: DispatchJob, answered: WholeAnswer) -> VerifierRequest | None
 async def tee(
     events: AsyncGenerator[bytes], job: DispatchJob, opened: OpenStream, tell: Callable[[VerifierRequest], object]
 ) -> AsyncGenerator[bytes]:
-    """A stream as its client gets it; in the end `tell` hears of its answer, as `unchecked` would have it."""
+    """Yields a stream unchanged; at its end calls `tell` with the collected answer unless it was checked or stopped."""
     fold = AnswerCollector(job.request.endpoint)
     try:
         async for part in events:
@@ -53,13 +53,13 @@ async def tee(
 
 
 def verifier_request(job: DispatchJob, step: Candidate, body: Mapping[str, Raw]) -> VerifierRequest:
-    """For verifiers: the client's own request, and its answer with values in the place of placeholders."""
+    """Returns the input of verifiers: the client's own request, and the answer with placeholders replaced."""
     classes = job.gate.classification.classes
     return VerifierRequest(request=job.request, target=step.target, answers=answers(body), classes=classes)
 
 
 def answers(body: Mapping[str, Raw]) -> tuple[AnswerChoice, ...]:
-    """Of a whole answer of chat, completions or responses. At least one: what can't be read says nothing."""
+    """Returns the choices of a whole chat, completions or responses answer; an empty one if it can't be read."""
     try:
         if "output" in body:
             return (_response(body),)
@@ -84,7 +84,7 @@ def _choice(choice: dict[str, Any]) -> AnswerChoice:
 
 
 def _call(named: dict[str, Any]) -> ToolCall:
-    """A function has arguments, a custom tool an input."""
+    """Returns a tool call: a function has `arguments`, a custom tool has `input`."""
     return ToolCall(named.get("name") or "", named.get("arguments") or named.get("input") or "")
 
 
@@ -101,34 +101,34 @@ def _response(body: Mapping[str, Raw]) -> AnswerChoice:
     )
 
 
-# What an answer comes to: the form in which two answers that say the same are equal.
+# Comparable results: a form in which two answers that mean the same are equal.
 #
-# Numbers, letters of a choice, boxed and announced results, JSON, calls of tools and answers of a few words can be
-# compared; texts that say more than that can't.
+# Numbers, letters of a choice, boxed and announced results, JSON, tool calls and answers of a few words can be
+# compared; longer texts can't.
 
 NORMALISE_NOTHING = ""
-"""What empty, refused and truncated answers come to: it agrees with nothing."""
+"""Result of empty, refused and truncated answers, which agree with nothing."""
 FEW_WORDS = 4
-"""An answer of so many words is its own result."""
+"""Maximum number of words of an answer that is its own result."""
 SHORT = 64
-"""Characters of a result at most."""
+"""Maximum length of a result in characters."""
 LARGEST = 100
-"""Digits of a number at most; a longer one is a text."""
+"""Maximum length of a number in characters; a longer one is treated as text."""
 _WHOLE = frozenset({"stop", "tool_calls", "function_call", ""})
-"""Reasons to finish that leave nothing out."""
+"""Finish reasons of complete answers."""
 _FENCE = re2.compile(r"(?s)^```\w*\s*\n(.*?)\n?```$")
 _BOXED = "\\boxed{"
 _ANNOUNCED = re2.compile(patterns("dispatch/data/announced.yaml")["announced"])
-"""A line that says what the result is, in the words of some languages. NFKC has made wide colons narrow."""
+"""Matches a line that announces the result, in several languages, after NFKC has normalised wide colons."""
 _NUMBER = re2.compile(
     r"[-+]?(?:\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d{1,3})?(?: ?/ ?\d+)?"
 )
 _MEASURED = re2.compile(r"^(?:[^=:]{1,20}[=:] ?)?(" + _NUMBER.pattern + r")(?: ?\pL+){0,2}$")
-"""A number with its unit, or what equals it."""
+"""Matches a number with its unit, or an equation that ends in one."""
 _LETTER = re2.compile(r"^\(?([A-Ja-j])(?:\)|[.:]|$)(?: .*)?$")
 _FRACTION = re2.compile(r"\\[dt]?frac ?\{([^{}]+)\} ?\{([^{}]+)\}")
 _DRESS = re2.compile(r"\\(?:text\w*|math\w+|left|right|[,;!() ])|\\(?:[$%])|\^\{?\\circ\}?|[*_`\"“”„«»$€£¥%°]")
-"""What is written around a result."""
+"""Matches the markup around a result."""
 _FORMULA = re2.compile(r"[\\^=+*/<>]")
 _ITEM = re2.compile(r"^(?:\d+[.)]|[-*•#])\s")
 _SENTENCE = re2.compile(r"[.!?。]\s+")
@@ -137,7 +137,7 @@ _EXACT = Context(prec=LARGEST + 10)
 
 
 def comparable(answer: AnswerChoice) -> str | None:
-    """`NOTHING` where there is no answer; None where there is one that can't be compared."""
+    """Returns an answer's result: `NORMALISE_NOTHING` without an answer; None if it can't be compared."""
     if answer.refusal or answer.finish_reason not in _WHOLE:
         return NORMALISE_NOTHING
     if answer.tool_calls:
@@ -151,7 +151,7 @@ def comparable(answer: AnswerChoice) -> str | None:
 
 
 def _canonical(text: str) -> str | None:
-    """Names in order, 1.0 as 1; None where it is no JSON."""
+    """Returns JSON with sorted names and 1.0 written as 1; None if `text` is no JSON."""
     try:
         return _encoded(_plain(msgspec.json.decode(text)))
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -181,7 +181,7 @@ def _result(text: str) -> str | None:
 
 
 def _boxed(text: str) -> str | None:
-    """What stands in the last box."""
+    """Returns the contents of the last LaTeX box; None without one."""
     start, depth = text.rfind(_BOXED), 1
     if start < 0:
         return None
@@ -194,7 +194,7 @@ def _boxed(text: str) -> str | None:
 
 
 def _value(result: str) -> str | None:
-    """None: it is too long for a result."""
+    """Returns the normalised result; None if it is too long for one."""
     bare = " ".join(_DRESS.sub("", _FRACTION.sub(r"\1/\2", result)).split()).rstrip(".!。:;, ")
     bare = bare[1:-1] if bare[:1] == "{" and bare[-1:] == "}" else bare
     if letter := _LETTER.match(bare):
@@ -209,7 +209,7 @@ def _value(result: str) -> str | None:
 
 
 def _concluded(text: str) -> str | None:
-    """The only number of the last sentence, or the letter that stands alone in the last line; of code, nothing."""
+    """Returns the letter alone in the last line, or the only number of the last sentence; None for code."""
     line = text.splitlines()[-1].rstrip()
     if line[:1].isspace():
         return None
@@ -221,14 +221,14 @@ def _concluded(text: str) -> str | None:
 
 
 def _number(written: str) -> str | None:
-    """1,000 = 1 000 = 1e3 = 2000/2; None where it is no number, such as 1.2.3."""
+    """Normalises a number: 1,000 = 1 000 = 1e3 = 2000/2. Returns None for anything else, such as 1.2.3."""
     above, _, below = written.replace(" ", "").replace("'", "").replace("’", "").partition("/")
     numerator, denominator = _decimal(above), _decimal(below or "1")
     return None if numerator is None or not denominator else str(Fraction(numerator) / Fraction(denominator))
 
 
 def _decimal(written: str) -> Decimal | None:
-    """Of a point and a comma the last one is the decimal one; a comma before three digits is none, a point is."""
+    """Parses a number. The last of point and comma is decimal; a lone comma before three digits is a separator."""
     if len(written) > LARGEST:
         return None
     point, comma = written.rfind("."), written.rfind(",")
@@ -242,13 +242,13 @@ def _decimal(written: str) -> Decimal | None:
         return None
 
 
-# A cascade: the cheap target is asked first, and a dearer one only where its answer does not pass.
+# A cascade asks the cheap target first, and a dearer one only if its answer does not pass.
 
 
 async def cascade(loop: AttemptLoop, levels: int) -> WholeAnswer | OpenStream | None:
-    """The first answer that no verifier rejects; the last level's, or a fallback's, as it is.
+    """Returns the first answer that no verifier rejects; that of the last level or of a fallback is not checked.
 
-    Where these have none (no budget, no time, no target), what was rejected last is better than an error.
+    If those give none (no budget, no time, no target), returns the answer that was rejected last.
     """
     job, rejected = loop.job, None
     steps = job.plan.steps
@@ -270,8 +270,8 @@ async def cascade(loop: AttemptLoop, levels: int) -> WholeAnswer | OpenStream | 
 
 
 async def _checked(job: DispatchJob, answered: WholeAnswer) -> WholeAnswer:
-    """Set aside with what was said of it, also where the client leaves meanwhile: nothing when the time is up, as there
-    is none for another answer either."""
+    """Runs the verifiers and sets the answer aside with their verdicts, even if the client leaves meanwhile. No
+    verdicts if the deadline passes first."""
     verdicts: tuple[Verdict, ...] = ()
     left_s = None if job.deadline is None else (job.deadline - clock_ms()) / 1000
     try:
@@ -284,13 +284,13 @@ async def _checked(job: DispatchJob, answered: WholeAnswer) -> WholeAnswer:
     return structs.replace(answered, attempt=attempt)
 
 
-# A hedge: a target that has not begun to answer in time gets a rival, and the first answer is given.
+# A hedge asks a second target if the first has not begun to answer in time; the first answer is given.
 
 Asking = asyncio.Task[WholeAnswer | OpenStream | None]
 
 
 async def hedge(loop: AttemptLoop, after_ms: int) -> WholeAnswer | OpenStream | None:
-    """Both together never cost more than is held: where that can't be held, the second waits for the first to fail."""
+    """Runs a hedge. If the hold can't pay for both at once, the second is asked only after the first has failed."""
     job, steps, race = loop.job, loop.job.plan.steps, HedgeRace()
     if len(steps) < 2:
         return await loop.walk(steps)
@@ -314,7 +314,7 @@ async def hedge(loop: AttemptLoop, after_ms: int) -> WholeAnswer | OpenStream | 
 
 
 async def _first(rivals: Sequence[Asking]) -> Asking | None:
-    """The rival that answers first; None where none does. One is not sent whose client has left: it is cancelled."""
+    """Returns the first rival to answer, or None. A rival whose client has left is not returned: it is cancelled."""
     pending = set(rivals)
     while pending:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -325,14 +325,14 @@ async def _first(rivals: Sequence[Asking]) -> Asking | None:
 
 
 async def _end(rivals: Sequence[Asking], winner: Asking | None, budget: BudgetHold) -> None:
-    """Cancels the rivals that have not won, and charges what they used; without a winner it is the client that left."""
+    """Cancels the rivals that have not won and charges what they used; without a winner the client has left."""
     losers, left = [rival for rival in rivals if rival is not winner], False
     for rival in losers:
         rival.cancel(None if winner is None else OUTRUN)
     while waiting := [rival for rival in losers if not rival.done()]:
         try:
             await asyncio.wait(waiting)
-        except asyncio.CancelledError:  # they end at once, and what they cost must be known by then
+        except asyncio.CancelledError:  # they end at once, and their cost must be known by then
             left = True
     for rival in losers:
         _drop(rival, OUTRUN, budget)
@@ -343,7 +343,7 @@ async def _end(rivals: Sequence[Asking], winner: Asking | None, budget: BudgetHo
 
 
 def _drop(rival: Asking, outcome: str, budget: BudgetHold) -> None:
-    """An answer that is not given is paid for all the same."""
+    """Charges for an answer that is not given."""
     answer = None if rival.cancelled() or rival.exception() is not None else rival.result()
     if isinstance(answer, WholeAnswer):
         budget.set_aside(answer.attempt)
@@ -351,13 +351,13 @@ def _drop(rival: Asking, outcome: str, budget: BudgetHold) -> None:
         give_up(answer.record, answer.response, outcome)
 
 
-# A vote: a cheap target answers several times, and is believed where its answers say the same.
+# A vote asks a cheap target several times and accepts its answer if all samples agree.
 
 
 async def vote(loop: AttemptLoop, samples: int) -> WholeAnswer | OpenStream | None:
-    """The first sample, where all agree with it, or where it can't be compared; else what the other steps say.
+    """Returns the first sample if all agree or if it can't be compared; else the answer of the other steps.
 
-    Where these say nothing (no budget, no time, no target), the first sample is better than an error.
+    If those give none (no budget, no time, no target), returns the first sample.
     """
     job = loop.job
     step, *others = job.plan.steps
@@ -372,7 +372,7 @@ async def vote(loop: AttemptLoop, samples: int) -> WholeAnswer | OpenStream | No
 
 
 async def _settled(loop: AttemptLoop, step: Candidate, first: WholeAnswer, samples: int) -> bool:
-    """No other target needs to be asked."""
+    """Returns whether no other target needs to be asked."""
     answer = _single_answer(first)
     if answer is None:
         return True
@@ -388,7 +388,7 @@ async def _settled(loop: AttemptLoop, step: Candidate, first: WholeAnswer, sampl
 
 
 async def _sample(loop: AttemptLoop, step: Candidate, *, fallback: bool) -> WholeAnswer | None:
-    """Set aside."""
+    """Asks for one whole answer, which is set aside."""
     answer = await loop.try_target(step, AttemptOptions(role="vote", fallback=fallback, whole=True))
     if not isinstance(answer, WholeAnswer):
         return None
@@ -396,13 +396,13 @@ async def _sample(loop: AttemptLoop, step: Candidate, *, fallback: bool) -> Whol
 
 
 def _single_answer(answered: WholeAnswer) -> str | None:
-    """Of several choices none is the answer."""
+    """Returns the comparable result of a single choice; None if there are several choices."""
     choices = answers(answered.reply.body)
     return comparable(choices[0]) if len(choices) == 1 else None
 
 
 def always_the_same(request: Request) -> bool:
-    """The request leaves nothing to chance: its samples would agree whatever they are worth."""
+    """Returns whether sampling is deterministic (seed or temperature 0), so agreement would prove nothing."""
     seed, temperature = request.body.get("seed"), request.body.get("temperature")
     if seed is not None and bytes(seed) != b"null":
         return True
@@ -412,13 +412,13 @@ def always_the_same(request: Request) -> bool:
         return False
 
 
-# Carries a plan out: targets in order, or by its tactic.
+# Carries out a plan: targets in order, or by its tactic.
 
 
 async def run_plan(dispatcher: Dispatcher, job: DispatchJob) -> WholeAnswer | OpenStream:
-    """The answer to give; every other attempt is among those of the job's hold, also when this raises.
+    """Returns the answer to give; all other attempts are recorded in the job's hold, even if this raises.
 
-    Raises `UpstreamFailure`; `EgressDenied` where the egress filter let nothing out.
+    Raises `UpstreamFailure`, or `EgressDenied` if the egress filter let nothing out.
     """
     loop, plan, tactic = AttemptLoop(dispatcher, job), job.plan, job.plan.tactic
     if tactic is None or job.request.endpoint is Endpoint.EMBEDDINGS:
