@@ -17,7 +17,7 @@ from router.types.request import UNKNOWN, Caller, Classification, Languages, Red
 from router.types.tables import table
 from router.types.target import Capability, Queues, Status, Target, Task
 
-# What a sensitivity class demands of the place that its requests go to, and of what may be sent there.
+# What a sensitivity class demands of the places that its requests go to, and of what may be sent there.
 
 T = TypeVar("T")
 N = TypeVar("N", int, float, Decimal)
@@ -25,7 +25,7 @@ Word = Annotated[str, Field(min_length=1)]
 
 
 COUNTRIES = frozenset(str(table("decide/countries.yaml")).split())
-"""ISO 3166-1 alpha-2. A code that no country has would exclude no target."""
+"""ISO 3166-1 alpha-2 country codes; any other code in a policy would exclude no target."""
 
 
 def _country(code: str) -> str:
@@ -48,7 +48,7 @@ class Redact(StrEnum):
 
 
 class LicensedUse(StrEnum):
-    """What a model's licence may have to permit."""
+    """Uses that a model's licence may have to permit."""
 
     COMMERCIAL = "commercial"
     TRAIN_ON_OUTPUTS = "train_on_outputs"
@@ -64,7 +64,8 @@ class LicenceDemands(BaseModel):
 
 
 class Requirements(BaseModel):
-    """Every given demand must hold. Regions are the policy's own words (a target's `region`)."""
+    """What a sensitivity class demands of a target; every given demand must hold. Regions are the policy's own
+    names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     rank: int | None = Field(None, description="Place in the order; all classes have one, or the file's order counts.")
@@ -89,7 +90,7 @@ class Requirements(BaseModel):
     deadline_ms: Annotated[int, Field(gt=0)] | None = Field(None, description="In place of the route's.")
 
     def joined(self, other: "Requirements") -> "Requirements":
-        """What both demand. Names that one list leaves to choose from are those that both have."""
+        """Returns the demands of both. A name list keeps only the names that are on both lists."""
         return Requirements(
             block=self.block or other.block,
             local_only=self.local_only
@@ -117,22 +118,22 @@ class Requirements(BaseModel):
 
     @cached_property
     def private(self) -> bool:
-        """The provider must neither keep nor train on it."""
+        """Whether the provider must neither keep inputs nor train on them."""
         return self.training == "never" or self.retention_days_max is not None or self.baa
 
 
 def _both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    """An empty list leaves everything."""
+    """Returns the names on both lists; an empty list allows all names."""
     return tuple(name for name in one if name in other) if one and other else one or other
 
 
 def _apart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """No place but a local one is on both lists."""
+    """Returns whether both lists are given and have no name in common, which leaves only local targets."""
     return bool(one and other) and not set(one) & set(other)
 
 
 def _of(pick: Callable[..., Any], one: N | None, other: N | None) -> N | None:
-    """`pick`: `min` or `max`, of those that are given."""
+    """Returns the `pick` (`min` or `max`) of the given values; None if both are None."""
     given: N | None = pick((value for value in (one, other) if value is not None), default=None)
     return given
 
@@ -141,11 +142,11 @@ def _all(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(dict.fromkeys((*one, *other)))
 
 
-# What keeps a target from seeing a class: in their order. What isn't known is never good enough.
+# Why a target may not see a class, checked in this order. Unknown terms never satisfy a demand.
 
 
 class Objection(NamedTuple):
-    """Two halves of a sentence: what the target is, and what a class may or must, therefore not there."""
+    """Two parts of a sentence: a fact about the target, and what a class demands instead."""
 
     fact: str
     demand: str
@@ -157,10 +158,10 @@ class Objection(NamedTuple):
 
 
 def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objection | None:
-    """Why `target` does not meet the demands of a class; None where it does.
+    """Returns why `target` does not meet the demands of a class; None if it does.
 
-    A local target meets all demands on the place. A licence binds wherever a model runs. What is to be redacted and
-    still has its class was not: it hid, could not be read, or was only said to be there.
+    Local targets meet all demands on the place, but licences bind them too. With `redacted`, a class that is still
+    there could not be redacted: it was hidden, unreadable or only stated by the caller.
     """
     first = next(_anywhere(demands, target), None)
     if first or target.provider.local:
@@ -172,7 +173,7 @@ def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objec
 
 
 def expired(target: Target, now_ms: int) -> str:
-    """Why what was said of `target` may not be relied on any longer."""
+    """Returns why the stated terms of `target` have expired; empty if they have not."""
     until = target.terms.expires_ms
     if until is None or now_ms < until:
         return ""
@@ -181,7 +182,7 @@ def expired(target: Target, now_ms: int) -> str:
 
 
 def _anywhere(demands: Requirements, target: Target) -> Iterator[Objection]:
-    """Of what binds wherever a model runs."""
+    """Yields objections that apply to local targets too."""
     users, licence = demands.licence.users, target.model.licence
     if demands.block:
         yield Objection("", "may not be sent anywhere")
@@ -199,7 +200,7 @@ def _anywhere(demands: Requirements, target: Target) -> Iterator[Objection]:
 
 
 def _elsewhere(demands: Requirements, target: Target) -> Iterator[Objection]:
-    """Of what a local target meets by being local."""
+    """Yields objections that local targets never have."""
     provider, terms, law = target.provider.id, target.terms, target.provider.jurisdiction
     if demands.local_only:
         yield Objection("it is not local", "may not leave")
@@ -230,24 +231,24 @@ def _days(number: int) -> str:
     return f"{number:,} day{'' if number == 1 else 's'}"
 
 
-# Specialists: targets for requests of some tasks, or for texts in some languages, and for nothing else.
+# Specialists: targets that only serve requests of some tasks, or texts in some languages.
 
 SURE = 0.7
-"""So likely a guessed task must be. Of 33 requests for a specialist 20 then reach one, and 1 of 16 others that only
-sound like it; at 0.95 they are 14 and none (tests/decide/test_special.py). The rest has the route's other targets."""
+"""Minimum probability of a guessed task. At 0.7, 20 of 33 requests for a specialist reach one, and 1 of 16 others that
+only sound like it; at 0.95 14 and none (tests/decide/test_special.py)."""
 _ANY: frozenset[Task] = frozenset()
 
 
 class SpecialistRequest(Struct, frozen=True, kw_only=True):
-    """What a request is for, as far as specialists go by it."""
+    """What a request is for, as far as the choice of specialists depends on it."""
 
     task: Task = Task.CHAT
     stated: bool = False
-    """By its caller; else it is a guess …"""
+    """Whether the caller stated the task; otherwise it is a guess."""
     sure: bool = False
-    """… and this says how good a one."""
+    """Whether the task is stated or a confident guess."""
     route: frozenset[Task] = _ANY
-    """What all targets of its route are for: to name such a route is to say so. Empty: some are for anything."""
+    """Tasks that all targets of the route serve; naming such a route states the task. Empty if there are none."""
     languages: Languages = UNKNOWN
 
 
@@ -255,12 +256,12 @@ ANYTHING = SpecialistRequest()
 
 
 def asked(request: Request, seen: Classification, targets: Sequence[Target], languages: Languages) -> SpecialistRequest:
-    """`targets`: all of the route."""
+    """Returns what the request is for. `targets`: all targets of the route."""
     stated = request.limits.task
     return SpecialistRequest(
         task=stated or seen.task,
         stated=stated is not None,
-        # By the traits, which are kept: decided again, it is as sure.
+        # Judged by the stored traits, so that a replayed decision has the same confidence.
         sure=stated is not None
         or seen.reading is None
         or seen.task is Task.TOOL_USE
@@ -271,7 +272,7 @@ def asked(request: Request, seen: Classification, targets: Sequence[Target], lan
 
 
 def special(target: Target, asked: SpecialistRequest) -> str:
-    """Why a specialist is not there for this; "" where it is, and for a target that is no specialist."""
+    """Returns why a specialist does not serve the request; empty if it does, or if the target is no specialist."""
     return _task(target, asked) or (_language(target, asked) if target.languages else "")
 
 
@@ -305,38 +306,38 @@ _FAILED = "its engine has failed, and `lowpass local status` says why"
 
 
 class Gate(Struct, frozen=True):
-    """Everything that decides over eligibility besides the target itself."""
+    """Everything that decides on eligibility besides the target itself."""
 
     request: Request
     caller: Caller
     classification: Classification
     guard: "ClassGuard"
     redacted: Redacted | None
-    """The request with placeholders, where the policy lets a class of it be redacted."""
+    """The request with placeholders; None if no class of it may be redacted."""
     now_ms: int
     resting: Mapping[str, float]
-    """Seconds for which circuits stay open, by target."""
+    """Seconds for which circuits stay open, by target id."""
     thinks_within: Callable[[Target, int], bool]
-    """Whether a target can be held to so many thinking tokens."""
+    """Whether a target can be held to a number of thinking tokens."""
     asked: SpecialistRequest = ANYTHING
     queues: Queues = {}
-    """At the engines of targets."""
+    """Queues at the targets' engines, by target id."""
     deadline_ms: int | None = None
-    """For how long the answer may take."""
+    """Time in ms within which the answer must arrive; None if unlimited."""
     counts: Counts = UNCOUNTED
-    """Exact ones, where sizes alone do not say whether the prompt fits."""
+    """Exact token counts, for prompts whose size alone does not say whether they fit."""
 
 
 def sift(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
-    """Targets that may be asked, and the first reason why each of the others must not. Where none would begin before
-    the deadline none can: an answer that comes too late does not help."""
+    """Returns the targets that may be asked, and the others with the first reason against each. If no queue lets an
+    answer begin before the deadline, all targets are dropped."""
     request, counts, unavailable = gate.request, gate.counts, gate.resting or gate.queues
     clear, room = _clear(targets, gate)
     if request.prompt_bytes // 8 <= room and not (counts or unavailable):
         return tuple(targets), ()
     eligible, dropped = [], []
     for target in targets:
-        # Only what no text but long blanks could fit is dropped unless it is counted: see `_unsuited`.
+        # Without a count, drop only what no prompt but long runs of blanks could fit; see `_unsuited`.
         fits = not counts and request.prompt_bytes // 8 <= target.model.context
         objection = None if fits and target.id in clear else _forbidden(target, gate) or _unsuited(target, gate)
         if unavailable and objection is None:
@@ -358,8 +359,8 @@ def sift(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tup
 
 
 def _clear(targets: Sequence[Target], gate: Gate) -> tuple[frozenset[str], int]:
-    """Ids of those that may and can serve every request of these classes, needs and callers that fits, and tokens that
-    fit all of the targets, where all are: judged once."""
+    """Returns the ids of the targets that may serve all requests with these classes, needs and permissions, and the
+    tokens that fit all of them (-1 unless all may). Cached in the guard."""
     request, guard, redacted = gate.request, gate.guard, gate.redacted
     limits = request.limits
     if guard.objections or gate.asked is not ANYTHING or limits.thinking_budget is not None:
@@ -380,12 +381,12 @@ def _clear(targets: Sequence[Target], gate: Gate) -> tuple[frozenset[str], int]:
 
 
 def must_redact(target: Target, gate: Gate) -> bool:
-    """`target` may not see the request as it is."""
+    """Returns whether `target` may not see the request unredacted."""
     return bool(gate.guard.refusal(target, gate.classification.classes, gate.now_ms, redacted=False))
 
 
 def narrowed(target: Target, region: str) -> str:
-    """Why the caller's own wish for a region keeps a request from `target`. The wish is any text, and kept nowhere."""
+    """Returns why the region that the caller asks for excludes `target`; the region may be any text and is not kept."""
     if not region or target.provider.local or target.region == region:
         return ""
     return f"the caller wants another region; this target is in {target.region or 'no stated region'}"
@@ -395,11 +396,11 @@ Reason = Literal[
     "not_allowed", "evidence_expired", "data_class", "region", "capability", "specialist", "context", "thinking",
     "unpriced", "circuit_open", "engine_down", "over_cost",
 ]  # fmt: skip
-"""Why a target is dropped, in the order in which that is looked at."""
+"""Reasons why a target is dropped, in the order in which they are checked."""
 
 
 def _forbidden(target: Target, gate: Gate) -> tuple[Reason, str] | None:
-    """The request must not go there."""
+    """Returns why the request must not go to the target; None if it may."""
     guard, redacted, allowed, region = gate.guard, gate.redacted, gate.caller.targets, gate.request.limits.region
     if allowed and target.id not in allowed:
         return "not_allowed", "the key may not use it"
@@ -416,7 +417,7 @@ def _forbidden(target: Target, gate: Gate) -> tuple[Reason, str] | None:
 
 
 def _unsuited(target: Target, gate: Gate) -> tuple[Reason, str] | None:
-    """The target could not answer the request, or what it costs is not known."""
+    """Returns why the target can't answer the request, or that its price is unknown; None if it can."""
     request, model, budget = gate.request, target.model, gate.request.limits.thinking_budget
     missing = request.needs - model.capabilities
     if missing and target.provider.quirks.responses:
@@ -425,7 +426,7 @@ def _unsuited(target: Target, gate: Gate) -> tuple[Reason, str] | None:
         return "capability", f"lacks {', '.join(sorted(missing))}"
     if gate.asked is not ANYTHING and (detail := special(target, gate.asked)):
         return "specialist", detail
-    # Uncounted, only what no text but long blanks could fit is dropped: a token of words has half as many bytes.
+    # Without a count, drop only what only long blanks could fit: a token of words has half as many bytes.
     count = gate.counts.get(target.id) if gate.counts else None
     if (request.prompt_bytes // 8 if count is None else count.least) > model.context:
         return "context", f"the request cannot fit its {model.context} tokens"
@@ -434,20 +435,20 @@ def _unsuited(target: Target, gate: Gate) -> tuple[Reason, str] | None:
     return None if model.price else ("unpriced", "has no price, and the policy refuses unpriced targets")
 
 
-# The policy's rule over its classes, asked when targets are chosen and again at the door. Implements `Guard`.
+# The policy's rule over its classes, checked when targets are chosen and again at the egress (the `Guard` port).
 
 Scan = Callable[[bytes, Mapping[str, Raw]], frozenset[str]]
-"""Classes of everything that is found in the bytes of a body, and the fields that it is made of, where known."""
+"""Returns the classes of all findings in the bytes of a body and, if known, the fields that it encodes."""
 _MOST_SETS = 16_384
-"""Verdicts that are kept: callers can combine classes at will."""
+"""Maximum number of cached verdicts, since callers can combine classes at will."""
 
 
 class ClassGuard:
-    """One policy's rule over its classes: may these bytes go to that place? Never wrong in favour of sending.
+    """One policy's rule over its classes: whether bytes may go to a target. In doubt it refuses.
 
-    `classes` from least to most sensitive; `scan` may raise. No class at all is all of them: nothing is known then.
+    `classes` are ordered from least to most sensitive; `scan` may raise. No known class counts as all classes.
 
-    What a target lacks changes with the policy only, so it is judged once; time is looked at each time.
+    Verdicts are cached, since they change with the policy only; expiry of terms is checked each time.
     """
 
     def __init__(self, classes: Mapping[str, Requirements], scan: Scan) -> None:
@@ -455,19 +456,19 @@ class ClassGuard:
         self.tools = {
             name: () if row.tools == "none" else row.tools for name, row in classes.items() if row.tools is not None
         }
-        """By class that limits them: the beginnings of names of what a provider may do beside answering."""
+        """By class that limits hosted tools: prefixes of the tool names that it allows."""
         self.demands: Callable[[frozenset[str]], Requirements] = lru_cache(_MOST_SETS)(
             lambda names: reduce(Requirements.joined, [classes[name] for name in names or classes])
         )
-        """What all of these classes together require."""
+        """The joint demands of a set of classes."""
         self._judged: dict[tuple[frozenset[str], str, bool], tuple[Target, str]] = {}
-        """By classes, a target's id and whether it would see placeholders: that very target, and what it is told."""
+        """Cached verdicts by classes, target id and whether the request is redacted: the target, and the refusal."""
         self.clear: dict[tuple[Hashable, ...], tuple[Sequence[Target], frozenset[str], int]] = {}
-        """By a list's identity, which stays alive here, and all else that `_clear` goes by."""
+        """Cache of `_clear`, by the id of a target list (kept alive here) and its other inputs."""
         self.objections: tuple[Callable[[Target, frozenset[str]], str], ...] = ()
 
     def stricter(self, objects: Callable[[Target, frozenset[str]], str]) -> "ClassGuard":
-        """The same rule, and beside it what `objects` has against a target and classes; "": nothing."""
+        """Returns a guard with one more rule: `objects` returns why a target may not see classes, or ""."""
         guard = copy(self)
         guard.objections = (*self.objections, objects)
         return guard
@@ -475,11 +476,10 @@ class ClassGuard:
     def refusal(
         self, target: Target, classes: frozenset[str], now_ms: int | Callable[[], int], *, redacted: bool
     ) -> str:
-        """Why what has these classes may not go to `target`, in one sentence; empty where it may. `now_ms`: a time, or
-        a clock, which is asked where that matters.
+        """Returns why content of these classes may not go to `target`; empty if it may. `now_ms`: Unix time in ms, or a
+        clock that returns it.
 
-        Every class binds, so that one more never opens a place. `redacted`: what would be sent has placeholders in
-        the place of its findings.
+        Every class binds, so one more class never permits a place. `redacted`: findings were replaced by placeholders.
         """
         for objects in self.objections:
             if detail := objects(target, classes):
@@ -494,7 +494,7 @@ class ClassGuard:
         return expired(target, now_ms if isinstance(now_ms, int) else now_ms()) or verdict[1]
 
     def of(self, body: Mapping[str, Raw]) -> "ClassGuard":
-        """For a request with this body: what a provider would do beside answering it is a place that it goes to."""
+        """Returns a guard for a request with this body: tools that the provider runs reach further places."""
         tools = hosted_tools(body)
         if not tools:
             return self
@@ -509,15 +509,15 @@ class ClassGuard:
         return self.stricter(objects)
 
     def unseen(self, body: bytes, classes: frozenset[str], fields: Mapping[str, Raw]) -> frozenset[str]:
-        """Classes of what these very bytes hold that are not among `classes`; all there are where the look fails.
-        `fields`: what they are the encoding of; empty: not known."""
+        """Returns the classes found in these bytes that are not in `classes`; all classes if the scan fails. `fields`:
+        the fields that `body` encodes; empty if unknown."""
         try:
             return self._scan(body, fields) - classes
-        except Exception:  # whatever breaks a detector, nothing may leave because of it
+        except Exception:  # if any detector breaks, nothing may leave because of it
             return frozenset(self._classes) - classes
 
     def _judge(self, target: Target, classes: frozenset[str], *, redacted: bool) -> str:
-        """Every class binds. Told is what the most sensitive of them objects to, and who else does."""
+        """Returns the refusal of the most sensitive class that objects, naming all classes with the same objection."""
         objections: dict[Objection, list[str]] = {}
         for name in sorted(classes or self._classes, key=tuple(self._classes).index, reverse=True):
             obstacle = objection(self._classes[name], target, redacted=redacted)
@@ -530,7 +530,7 @@ _TOOLS = table("decide/hosted_tools.yaml")
 
 
 def hosted_tools(body: Mapping[str, Raw]) -> frozenset[str]:
-    """Names of what a provider would do with a request beside answering it, as its API calls them."""
+    """Returns the names of the tools and features that the provider would run, as its API calls them."""
     names = {name for field, name in _TOOLS["aside"].items() if field in body}
     tools = msgspec.json.decode(body["tools"]) if "tools" in body else None
     for tool in tools if isinstance(tools, list) else ():

@@ -1,4 +1,4 @@
-"""A decision explained: the reason for each choice in one sentence, and the whole table."""
+"""Explains a decision: one sentence with its reasons, and the whole table."""
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -25,18 +25,18 @@ from router.types.request import Cause, Classification, Finding, Path
 from router.types.tables import table
 from router.types.target import Queue, Task
 
-# A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secret.
+# A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secrets.
 
 encode = msgspec.json.encode
 _WORDS = table("decide/words.yaml")
 
 OTHER = "*"
-"""Stands in a path for a name that is not one of the API's own: what clients name things may be what was found."""
+"""Replaces names in a path that are not the API's own, since a client's names may be sensitive."""
 _NAMES = frozenset(_WORDS["path"].split())
 
 
 class StoredClassification(Struct, frozen=True, kw_only=True):
-    """A `Classification` without places: rows keep the causes, which count what was found."""
+    """A `Classification` without the places of findings; its causes count them."""
 
     data_class: str = ""
     classes: tuple[str, ...] = ()
@@ -45,20 +45,20 @@ class StoredClassification(Struct, frozen=True, kw_only=True):
     difficulty: float
     unfamiliarity: float = 0.0
     traits: bytes = b""
-    """`Reading.packed` (in JSON as base64): what outcomes are learned on."""
+    """`Reading.packed` (base64 in JSON), the features that outcomes are learned on."""
     app: str = ""
     template: str = ""
 
 
 class ExplainedTarget(Struct, frozen=True):
-    """One eligible target and what it would have cost: exact JSON numbers in USD, and tokens."""
+    """One eligible target and what it would have cost: USD as exact JSON numbers, and tokens."""
 
     target: str
     model: str = ""
     effort: str | None = None
-    """That is asked for; None: the model's own default."""
+    """Effort that is asked for; None for the model's default."""
     redacted: bool = False
-    """It would see placeholders in the place of what was found."""
+    """Whether the target would see placeholders instead of the findings."""
     cost_usd: Raw = Raw(b"0")
     hold_usd: Raw = Raw(b"0")
     input_tokens: int = 0
@@ -66,12 +66,12 @@ class ExplainedTarget(Struct, frozen=True):
     thinking_tokens: int = 0
     max_output: int = 0
     lowered: tuple[str, ...] = ()
-    """What its money or thinking tokens do not suffice for: "effort", "output"."""
+    """What is lowered because money or thinking tokens are short: "effort", "output"."""
 
 
 class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`considered` is in the order of the attempts; the first is the choice. `weighed`: every eligible target, and why
-    it was not chosen, where the strategy goes by forecasts."""
+    """Why a request went where it did. `considered` is in the order of attempts, the choice first. `weighed` has every
+    eligible target, and why it was not chosen, if the strategy uses forecasts."""
 
     id: str = ""
     requested: str = ""
@@ -84,35 +84,35 @@ class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped: tuple[Dropped, ...]
     weighed: tuple[Weighed, ...] = ()
     queued: tuple[Queue, ...] = ()
-    """Targets of the route at whose engines it would have had to wait."""
+    """Targets of the route at whose engines the request would have had to wait."""
     stakes: Objective = NO_STAKES
     tactic: Tactic | None = None
     explored: str = ""
     propensity: float = 1.0
     alike: int | None = None
-    """Outcomes of the request's template, else of its task, that `weighed` rests on …"""
+    """Number of outcomes of the request's template, else of its task, that `weighed` is based on."""
     alike_own: int | None = None
-    """… those of the chosen target among them …"""
+    """Number of those outcomes that are of the chosen target."""
     outcomes: int | None = None
-    """… and those of all requests."""
+    """Number of outcomes of all requests that `weighed` is based on."""
     read_late: bool = False
-    """Its text was read once it was answered: nothing went by that."""
+    """Whether the text was read only after the answer, so that the decision did not use it."""
     shape: RequestProfile = RequestProfile()
-    """By which `lowpass replay` decides the request again, without its text."""
+    """Profile from which `lowpass replay` decides the request again without its text."""
 
 
 class PlacedExplanation(Explanation, frozen=True, kw_only=True):
-    """With the place of each finding: for a reader who has the request anyway. Never kept: one that was has none."""
+    """An explanation with the place of each finding, for readers who have the request. Never stored."""
 
     findings: tuple[Finding, ...] = ()
     possible: tuple[Finding, ...] = ()
-    """Of them: those that count only because no second opinion was asked for."""
+    """Those of `findings` that count only because no second opinion was asked for."""
 
 
 _SEEN = [name for name in StoredClassification.__struct_fields__ if name in Classification.__struct_fields__]
 _PLANNED = [name for name in Explanation.__struct_fields__ if name in Plan.__struct_fields__]
 _seen, _planned, _sizes = attrgetter(*_SEEN), attrgetter(*_PLANNED), attrgetter(*ExplainedTarget.__struct_fields__[6:])
-"""What is told as it stands."""
+"""Values that are copied unchanged."""
 
 
 def explain(decision: Decision) -> Explanation:
@@ -157,19 +157,19 @@ def _without_names(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 # Why a request went where it did, in one sentence, from its decision document alone.
 
 MOST_DROPPED = 3
-"""Targets named that may not serve a request."""
+"""Maximum number of dropped targets that are named."""
 
 
 def with_reason(document: bytes) -> bytes:
-    """The JSON document of a decision with its sentence as `reason`; other values stay as they were, to the byte."""
+    """Returns the JSON document of a decision with its sentence as `reason`; other values are unchanged."""
     sentence = {"reason": Raw(msgspec.json.encode(reason(document)))}
     return msgspec.json.encode(msgspec.json.decode(document, type=dict[str, Raw]) | sentence)
 
 
 def reason(document: bytes) -> str:
-    """Such as: easy chat, about 30 tokens of output, 412 answers like it: small passes .97 for $0.0001; mid would …
+    """Returns e.g. "easy chat, about 30 tokens of output, 412 answers like it: small passes .97 for $0.0001; …".
 
-    Empty for a document that lacks what it takes, which another version of lowpass may have written.
+    Empty for a document of another version that lacks required fields.
     """
     try:
         decision = msgspec.json.decode(document, type=Explanation)
@@ -191,7 +191,7 @@ def reason(document: bytes) -> str:
 
 
 def _request(decision: Explanation) -> str:
-    """ "easy chat, about 90 tokens of output, 60 of them thoughts": of the choice."""
+    """Returns e.g. "easy chat, about 90 tokens of output, 60 of them thoughts", for the chosen target."""
     known, step = decision.classification, next((s for s in decision.considered if s.target == decision.chosen), None)
     degree = next(word for word, most in _WORDS["degrees"].items() if known.difficulty <= most)
     counts = (step.output_tokens, step.thinking_tokens) if step else (0, 0)
@@ -201,7 +201,7 @@ def _request(decision: Explanation) -> str:
 
 
 def _evidence(decision: Explanation) -> str:
-    """What pass rates rest on; empty where an older version did not keep that."""
+    """Returns how many outcomes the pass rates are based on; empty if an older version did not store that."""
     alike, own = decision.alike, decision.alike_own
     if not alike:
         unlike = f", {decision.outcomes:,} unlike it" if decision.outcomes else ""
@@ -211,7 +211,7 @@ def _evidence(decision: Explanation) -> str:
 
 
 def _alternatives(decision: Explanation, chosen: Weighed) -> list[str]:
-    """Of those that pass more often the best and the likeliest, and the best of those that cost less."""
+    """Compares the choice with the best and the likeliest of those that pass more often, and the best cheaper one."""
     others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _WORDS["out"]]
     better = [row for row in others if row.p >= chosen.p + 0.005]
     cheaper = [row for row in others if row.cost_nano < chosen.cost_nano and row not in better]
@@ -230,7 +230,7 @@ def _alternatives(decision: Explanation, chosen: Weighed) -> list[str]:
 
 
 def _dearer(other: Weighed, chosen: Weighed) -> str:
-    """ "cost 4 times as much for +.03"."""
+    """Returns e.g. "cost 4 times as much for +.03"."""
     ratio, gain = other.cost_nano / max(chosen.cost_nano, 1), f"for +{_rate(other.p - chosen.p)}"
     if ratio < 1:
         return f"cost ${usd_about(chosen.cost_nano - other.cost_nano, 2)} less {gain}"
@@ -243,7 +243,7 @@ def _unsure(other: Weighed, chosen: Weighed) -> str:
 
 
 def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
-    """What the choice was bound by."""
+    """Returns clauses about the limits that applied to the choice."""
     stakes, out = decision.stakes, {row.why for row in decision.weighed}
     clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
     likelier = [row for row in decision.weighed if row.why == "dearer" and row.p > chosen.p]
@@ -264,7 +264,7 @@ def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
 
 
 def _special(decision: Explanation, chosen: Weighed) -> list[str]:
-    """What else than the forecast had a part in it."""
+    """Returns clauses about what other than the forecast affected the choice."""
     clauses = [_WORDS["chosen"][chosen.why]] if chosen.why in _WORDS["chosen"] else []
     sent = next((row for row in decision.considered if row.target == chosen.target), None)
     if sent is not None and "effort" in sent.lowered:
@@ -290,6 +290,6 @@ def _dropped(dropped: Sequence[Dropped]) -> str:
 
 
 def _rate(share: float) -> str:
-    """.97; what rounds to all or none is told from it."""
+    """Formats a rate, e.g. ".97", with more digits where it would round to 0 or 1."""
     digits = next((digits for digits in (2, 3) if 0.5 <= share * 10**digits < 10**digits - 0.5), 4)
     return f"{share:.{digits}f}".removeprefix("0")

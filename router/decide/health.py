@@ -1,9 +1,9 @@
-"""What recent attempts say about each target: a circuit breaker for outages, and a share of the traffic for one that
-fails too often or is much slower than usual.
+"""Health of targets, from recent attempts: a circuit breaker for outages, and a reduced share of the traffic for
+targets that fail too often or are much slower than usual.
 
-An outage is a run of failures that is as good as impossible at the target's success rate, so a target that fails every
-second call is never closed off: its calls succeed half of the time. Where a request has another target to go to, such
-a target is asked first in as many cases as it succeeds.
+An outage is a run of failures that is nearly impossible at the target's success rate. So the circuit of a target that
+fails every second call never opens; if a request has another target, it is asked first with a probability equal to its
+success rate.
 """
 
 import logging
@@ -12,59 +12,59 @@ from collections.abc import Callable
 from math import exp, log
 
 TRIP_AFTER = 5
-"""Failures in a row that open the circuit of a target that was always well."""
+"""Minimum number of failures in a row that open a circuit."""
 CHANCE = 1e-6
-"""A run of failures that is less likely than this is an outage."""
+"""Probability below which a run of failures is an outage."""
 FIRST_REST_S = 0.25
 LONGEST_REST_S = 30.0
 LONGEST_WISH_S = 120.0
-"""For as long at most a target is left alone because it said so (`Retry-After`)."""
+"""Maximum time in seconds for which a target's `Retry-After` is respected."""
 STEP = 0.05
-"""What one attempt weighs in the success rate: some twenty attempts are remembered."""
+"""Weight of one attempt in the success rate: about twenty attempts are remembered."""
 AT_FIRST, HIGHEST = 0.8, 0.95
-"""Success rates of a target of which nothing is known, and of the best of all, for the question what is a run."""
+"""Success rate assumed of an unknown target, and the highest that is assumed when runs of failures are judged."""
 DEGRADED_RATE = 0.75
-"""A target with a lower success rate is asked first in as large a share of the cases where there is another."""
+"""Success rate below which a target is asked first only with that probability, if there is another target."""
 SLOW = log(4)
-"""Latency, against the usual one, from which a target is degraded: the mean of the last few reaches it in three answers
-that take ten times as long."""
+"""Log of the factor on the usual latency from which a target is degraded; three answers that take ten times as long
+reach it."""
 SLOW_SHARE = 0.1
-"""Of the requests, that a slow target is asked first by: they show when it is as quick as usual again."""
+"""Share of requests that ask a slow target first, to notice when it has recovered."""
 WELL_S = 60.0
-"""A target that has answered within so many seconds is not gone, whatever it says of one request: 401, 403, 404 …"""
+"""Time in seconds after a success in which 401, 403, 404 etc. are taken as the request's fault, not the target's."""
 LONGEST_RUN = 100
-"""Failures in a row that are an outage of any target."""
+"""Maximum number of failures in a row before a circuit opens, at any success rate."""
 LATEST, USUAL = 0.3, 0.005
-"""What one answer weighs in the latest and in the usual latency."""
+"""Weights of one answer in the latest and in the usual latency."""
 LEAST_MS = 25
-"""Quicker answers count as so quick: a busy moment is no brown-out."""
+"""Minimum time in ms that an answer counts with, so that a short delay of a fast target is no brown-out."""
 BECOMES_USUAL_S = 3_600.0
-"""A target that is slow for so long has become so."""
+"""Time in seconds after which a slow target's latency becomes its usual one."""
 WARM = 8
-"""Answers that make a usual latency."""
+"""Number of answers from which the usual latency is known."""
 START_TOKENS = 32
-"""An answer takes as long to begin as so many tokens take, or far longer: whole answers are slow where they are both by
-the token, with these, and as they are. Then neither short ones after long ones are, nor the reverse."""
+"""Tokens added to an answer's length for the time until it begins. A target's whole answers are slow only if both their
+time per token (with these) and their total time are, so that changes in length alone don't count."""
 LATE, PATIENT_MS, OVERDUE = 1.5, 500, 0.2
-"""A request that gave up after `LATE` times what is usual, or after `PATIENT_MS` at a target that has not answered for
-`WELL_S`, takes this much of its success rate: others are asked first more often. It is no failure, for it may just have
-needed longer."""
+"""A request that gave up after `LATE` times the usual time, or after `PATIENT_MS` ms at a target without a success for
+`WELL_S`, lowers the success rate by the share `OVERDUE`. It is no failure, since the answer may just have needed
+longer."""
 MISPLACED = "region mismatch"
 SUSPENSION_S = 3_600.0
-"""How long a target is not asked whose provider says that it served another region than it was asked for."""
+"""Time in seconds for which a target is not asked after its provider served another region."""
 
 
 _log = logging.getLogger(__name__)
 
 
 class _Latency:
-    """Logarithms of ms: of the last few answers, and of usual ones."""
+    """Mean log of ms: of the latest few answers (`latest`) and in the long run (`usual`)."""
 
     def __init__(self) -> None:
         self.answers, self.latest, self.usual, self.slow, self.slow_since = 0, 0.0, 0.0, False, 0.0
 
     def learn(self, took: float, clock: Callable[[], float]) -> None:
-        """Of one more answer. What is slow for long becomes usual."""
+        """Adds one answer (`took`: log of ms). A latency that stays slow becomes the usual one."""
         self.answers += 1
         if self.answers <= WARM:
             self.usual += (took - self.usual) / self.answers
@@ -84,13 +84,13 @@ class _Latency:
 class _Circuit:
     def __init__(self) -> None:
         self.rate, self.credit, self.well_at, self.limited = AT_FIRST, 0.0, -WELL_S, False
-        """… when it last succeeded, and whether it rests because of its rate limit."""
+        """Success rate, accumulated share (see `is_of`), last success, and whether the rate limit is reached."""
         self.failures, self.run_limit = 0, 0
-        """Failures in a row, and how many of them are an outage."""
+        """Number of failures in a row, and the number that is an outage."""
         self.rest_s, self.resting_until, self.alone_at, self.probing = FIRST_REST_S, 0.0, 0.0, False
-        """`alone_at`: from when on a request without another target may ask it, though it rests."""
+        """`alone_at`: time from which a request without another target may ask it, although it rests."""
         self.first, self.whole, self.total = _Latency(), _Latency(), _Latency()
-        """Of the first byte of streams, and of whole answers by the token and as they are."""
+        """Latencies of first bytes of streams, of whole answers per token, and of whole answers."""
 
     @property
     def outage(self) -> bool:
@@ -98,12 +98,12 @@ class _Circuit:
 
     @property
     def share(self) -> float:
-        """Of the requests that may ask it first, where there is another target."""
+        """Share of requests that ask this target first if they have another one."""
         share = self.rate if self.rate < DEGRADED_RATE else 1.0
         return min(share, SLOW_SHARE) if self.first.slow or (self.whole.slow and self.total.slow) else share
 
     def is_of(self, share: float) -> bool:
-        """Whether this request is one of the share: asked ten times, three are at 0.3."""
+        """Returns whether this request is in the share: at 0.3, three calls of ten return True."""
         self.credit += share
         if self.credit < 1:
             return False
@@ -112,17 +112,17 @@ class _Circuit:
 
 
 class Health:
-    """What recent attempts say about each target. `clock` is monotonic, in seconds."""
+    """Health of all targets, from recent attempts. `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._circuits = defaultdict[str, _Circuit](_Circuit)
         self._suspended: dict[str, float] = {}
-        """By target, until when. An answer that arrives does not end it."""
+        """Time until which each target is suspended for serving another region; successes don't end it."""
 
     def resting(self, target: str, *, alone: bool = False) -> float:
-        """Seconds until `target` may be asked again; 0 when it may be now (then possibly as a probe). `alone`: by a
-        request without another target, which waits for no longer than a first rest after the last failure."""
+        """Returns the seconds until `target` may be asked again; 0 if it may be now, maybe as a probe. `alone`: the
+        request has no other target, so it waits at most a first rest after the last failure."""
         circuit = self._circuits.get(target)
         suspended_s = self._suspension(target) if self._suspended else 0.0
         if circuit is None:
@@ -131,15 +131,15 @@ class Health:
         return max(until - self._clock(), suspended_s, 0.0) if until else suspended_s
 
     def limited(self, target: str) -> bool:
-        """Whether it rests because its rate limit is reached."""
+        """Returns whether `target` rests because its rate limit is reached."""
         circuit = self._circuits.get(target)
         return circuit is not None and circuit.limited and circuit.resting_until > self._clock()
 
     def unwell(self, *targets: str, alone: bool = False) -> tuple[dict[str, float], frozenset[str]]:
-        """Those of the targets that rest, and for how many seconds more (`alone`: see `resting`); and those that the
-        next request should ask after others, if it has any.
+        """Returns the targets that rest, with the seconds left (`alone`: see `resting`), and those that the next
+        request should ask after others.
 
-        The latter follow the share of a target: of ten requests three ask it first at a success rate of 0.3.
+        The latter follow each target's share: at a success rate of 0.3, three of ten requests ask it first.
         """
         rests, degraded = {}, []
         for name in targets:
@@ -153,8 +153,8 @@ class Health:
         return rests, frozenset(degraded)
 
     def admit(self, target: str, *, last: bool = False) -> bool:
-        """Claims the right to ask `target`; after an outage only one caller at a time gets it, until one succeeds.
-        `last`: the request has no other target, so its share is what the success rate is."""
+        """Claims the right to ask `target`. After an outage one caller at a time gets it, until one succeeds. `last`:
+        the request has no other target; a share of these equal to the success rate gets through too."""
         circuit = self._circuits.get(target)
         rests = target in self._suspended or (circuit is not None and circuit.resting_until)
         if rests and self.resting(target, alone=last) > 0:
@@ -176,10 +176,10 @@ class Health:
     def took(
         self, target: str, total_ms: float | None, first_ms: int | None, output: int, *, at_least: bool = False
     ) -> None:
-        """The time of an answer of so many tokens; `first_ms`: of streams. `total_ms`: None where its client may have
-        been what was slow.
+        """Learns the time of an answer of `output` tokens. `first_ms`: for streams. `total_ms`: None if a slow client
+        may have delayed it.
 
-        `at_least`: it was not waited for to its end, so only a time above the latest says anything.
+        `at_least`: the request gave up before the end, so only times above the latest mean anything.
         """
         circuit = self._circuits[target]
         whole = (circuit.whole, total_ms, START_TOKENS + output), (circuit.total, total_ms, 1)
@@ -195,7 +195,7 @@ class Health:
                 circuit.rate -= circuit.rate * OVERDUE
 
     def usual_ms(self, target: str, output: int) -> float:
-        """Of an answer of so many tokens; 0: not known."""
+        """Returns the usual time in ms of an answer of `output` tokens; 0 if unknown."""
         whole = self._circuits[target].whole
         return exp(whole.usual) * (START_TOKENS + output) if whole.answers >= WARM else 0.0
 
@@ -209,9 +209,9 @@ class Health:
         retry_after_s: float | None = None,
         reason: str = "",
     ) -> None:
-        """`retry_after_s`: the upstream's own wish, which is kept where its rate limit is reached (`limited`), without
-        opening the circuit, and in an outage. `refused`: by a status that may be about the request or about the target;
-        it is the former's fault where the latter has just answered others. `reason` is for the log."""
+        """Records a failure. `trips`: it counts towards an outage. `refused`: its status may concern the request only,
+        which is assumed if the target has just answered others. `retry_after_s`: respected if the rate limit is reached
+        (`limited`), which opens no circuit, and in an outage. `reason` is for the log."""
         trips = trips and not (refused and self._clock() - self._circuits[target].well_at < WELL_S)
         if not trips and not (limited and retry_after_s):
             return self.abandoned(target)
@@ -224,7 +224,7 @@ class Health:
                 circuit.run_limit = run_limit(circuit.rate)
             circuit.failures += 1
             circuit.rate -= circuit.rate * STEP
-            # While it rests, only requests from before can fail: the same outage, not a failed probe.
+            # While the target rests only earlier requests can fail: the same outage, not a failed probe.
             if circuit.outage and circuit.resting_until <= now:
                 rest_s = max(wish_s, circuit.rest_s)
                 circuit.rest_s = min(circuit.rest_s * 2, LONGEST_REST_S)
@@ -233,28 +233,28 @@ class Health:
         circuit.alone_at = now + max(wish_s, FIRST_REST_S)
 
     def abandoned(self, target: str) -> None:
-        """The attempt ended without a verdict (the client left): a probe is given back."""
+        """Ends an attempt without a verdict, e.g. if the client left; releases the probe."""
         circuit = self._circuits.get(target)
         if circuit is not None:
             circuit.probing = False
 
     def suspend(self, target: str) -> None:
-        """It was served in another region than the one that the policy counts on."""
+        """Suspends a target that served another region than the policy expects."""
         self._suspended[target] = self._clock() + SUSPENSION_S
 
     def pardon(self) -> None:
-        """Another policy is in force: it may have been put right."""
+        """Ends all suspensions, since a new policy may have corrected the region."""
         self._suspended.clear()
 
     def snapshot(self) -> dict[str, str]:
-        """Every target that is not plainly healthy: "open", "half-open", "resting" (its own wish), "failing",
-        "degraded" (it gets a share of its requests), or "region mismatch"."""
+        """Returns the state of each unhealthy target: "open", "half-open", "resting" (at its own request), "failing",
+        "degraded" (gets a share of its requests), or "region mismatch"."""
         states = {target: self._state(target, circuit) for target, circuit in self._circuits.items()}
         misplaced = {target: MISPLACED for target in self._suspended if self._suspension(target)}
         return {target: state for target, state in states.items() if state} | misplaced
 
     def _suspension(self, target: str) -> float:
-        """Seconds left of it."""
+        """Returns the seconds left of a suspension; 0 if there is none."""
         return max(0.0, self._suspended[target] - self._clock()) if target in self._suspended else 0.0
 
     def _state(self, target: str, circuit: _Circuit) -> str:
@@ -266,5 +266,5 @@ class Health:
 
 
 def run_limit(rate: float) -> int:
-    """Failures in a row that are less likely than `CHANCE` at this success rate."""
+    """Returns how many failures in a row are less likely than `CHANCE` at this success rate."""
     return min(LONGEST_RUN, max(TRIP_AFTER, round(log(CHANCE) / log(1 - min(max(rate, 0.01), HIGHEST)))))

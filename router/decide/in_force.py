@@ -1,4 +1,4 @@
-"""What a policy demanded, and of whom, as a document that outlives it: so that what was sent can be judged again."""
+"""A policy's demands as a document that is kept, so that what was sent under it can be judged again later."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -15,18 +15,18 @@ _place = attrgetter(
     *("provider.local", "provider.id", "provider.entity", "provider.jurisdiction", "region", "terms", "model.licence")
 )
 DIGITS = 16
-"""Of the SHA-256 in hex: 64 bits tell apart all policies that anybody will ever have."""
+"""Number of hex digits kept of the SHA-256: 64 bits."""
 
 
 class PolicyInForce(Struct, frozen=True):
-    """`hash` is of `document`, so it names the policy file together with what the catalog says of its targets."""
+    """A policy document and its hash, which covers the policy file and what the catalog states about its targets."""
 
     hash: str
     document: bytes
 
 
 class PastPolicy(Struct, frozen=True):
-    """A document read again. `guard` is the same that stood at the door; it can't look into what was sent."""
+    """A policy document read again. Its `guard` judges as it did at the egress, except that it can't scan content."""
 
     file: str
     """Hash of the policy file."""
@@ -35,7 +35,7 @@ class PastPolicy(Struct, frozen=True):
     targets: Mapping[str, Target]
     guard: ClassGuard
     budgets: Sequence[Mapping[str, Any]] | None
-    """As the file has them, by the names of their fields; None: the document was written before it had any."""
+    """Budgets as in the file, by field name; None if the document predates budgets."""
 
 
 class _TargetPlace(Struct, frozen=True):
@@ -63,9 +63,9 @@ def in_force(
     targets: Mapping[str, Target],
     budgets: Sequence[Mapping[str, Any]] = (),
 ) -> PolicyInForce:
-    """`classes` from least to most sensitive; `default` binds whatever is sent. `file`, `budgets`: see `PastPolicy`.
+    """Returns the document of a policy: `classes` from least to most sensitive, `default` for all that is sent.
 
-    Holds no key, no header, no URL. The same policy gives the same document in every process.
+    `file`, `budgets`: see `PastPolicy`. Holds no keys, headers or URLs; the same in every process for the same policy.
     """
     demands = {name: row.model_dump(mode="json", exclude_defaults=True) for name, row in classes.items()}
     places = {name: _TargetPlace(*_place(target)) for name, target in targets.items()}
@@ -74,7 +74,7 @@ def in_force(
 
 
 def read(document: bytes) -> PastPolicy:
-    """Raises ValueError for a document that this lowpass can't read."""
+    """Reads a policy document. Raises ValueError if this version can't read it."""
     past = msgspec.json.decode(document, type=_PolicyDocument)
     classes = {name: Requirements.model_validate(demands, strict=False) for name, demands in past.classes.items()}
     targets = {name: _target(name, place) for name, place in past.targets.items()}

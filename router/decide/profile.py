@@ -1,4 +1,4 @@
-"""A request's profile, which is stored with its decision, and what sessions have done so far."""
+"""A request's profile, which is stored with its decision, and the state of sessions."""
 
 from collections.abc import Set
 from operator import attrgetter
@@ -9,18 +9,18 @@ from router.types.decision import NO_STAKES, OTHER, USUAL, Before, Objective, Re
 from router.types.request import NO_LIMITS, UNKNOWN, Endpoint, Languages, Latest, Limits, Redacted, Request
 from router.types.target import EFFORTS, Capability
 
-# What sessions have done so far, as far as the next decision asks: kept in this process, the oldest forgotten.
+# What sessions have done so far, for the next decision: kept in this process, the oldest are forgotten.
 
 MOST_SESSIONS = 65_536
 
 
 class SessionState(Struct, frozen=True):
-    """Of one session. `at_ms`: when it began (Unix)."""
+    """State of one session. `at_ms`: when it began (Unix)."""
 
     target: str = ""
-    """What answered last."""
+    """Id of the target that answered last."""
     spent: int = 0
-    """nano-USD."""
+    """Cost so far in nano-USD."""
     calls: int = 0
     at_ms: int = 0
 
@@ -36,19 +36,19 @@ class SessionStates:
         return self._sessions.get(session, NEW)
 
     def note(self, session: str, target: str, cost: int, began_ms: int) -> None:
-        """A request of it has ended; `target` answered; empty: none did. `began_ms`: Unix."""
+        """Records a request of a session. `target`: the one that answered; empty if none did. `began_ms`: Unix."""
         before = self._sessions.get(session) or SessionState(at_ms=began_ms)
         after = SessionState(target or before.target, before.spent + cost, before.calls + 1, before.at_ms)
         self._sessions.put(session, after)
 
 
-# Request → what is kept of it, and back: a request without its text that is decided as the whole one was.
+# Request → stored profile, and back to a request without text that is decided the same way.
 
 TIERS = frozenset({"auto", "batch", "default", "fast", "flex", "priority", "scale", "standard", "standard_only"})
-"""Service tiers by the names that providers give them."""
+"""Service tiers, by the names that providers give them."""
 _SIZES = {"bytes": "prompt_bytes", "dense": "dense_bytes", "wide": "wide_bytes", "audio_s": "audio_seconds"}
 _SIZES |= {name: name for name in ("images", "file_bytes", "max_output", "n", "prompts", "best_of")}
-"""Fields of a profile, and of the request."""
+"""Maps fields of a profile to fields of the request."""
 _sizes = attrgetter(*_SIZES.values())
 _CHAT = frozenset({Capability.CHAT})
 _NOTHING: dict[str, Raw] = {}
@@ -67,8 +67,8 @@ def shape_of(
     at_ms: int,
     left: tuple[int, int] | None = None,
 ) -> RequestProfile:
-    """`stakes`: the request's own. `regions`, `budgets`: of the policy; no other name is kept. `languages`: where
-    they were looked for. `at_ms`: Unix. `left`: see `RequestProfile`."""
+    """Returns the profile of a request. `stakes`: the request's own. `regions`, `budgets`: the policy's names; others
+    are not stored. `languages`: None if not detected. `at_ms`: Unix. `left`: see `RequestProfile`."""
     limits, needs = request.limits, request.needs
     return RequestProfile(
         **dict(zip(_SIZES, _sizes(request), strict=True)),
@@ -95,7 +95,7 @@ def shape_of(
 def request_of(
     shape: RequestProfile, *, id: str, endpoint: str, model: str, stream: bool, session: str, tags: tuple[str, ...]
 ) -> Request:
-    """All that steps 4 and 5 look at. `tags`: its own, without its key's."""
+    """Returns a request with all that steps 4 and 5 use. `tags`: the request's own, without its key's."""
     body = _NOTHING
     if shape.speaks or shape.fixed:
         body = (_SPOKEN if shape.speaks else _NOTHING) | (_FIXED if shape.fixed else _NOTHING)
@@ -117,7 +117,7 @@ def request_of(
 
 
 def own_stakes(request: Request) -> Objective:
-    """What the request itself says."""
+    """Returns the limits that the request itself states."""
     limits = request.limits
     return Objective(
         failure_nano=limits.failure_cost_nano,

@@ -9,40 +9,40 @@ from router.types.clock import clock_ms
 from router.types.request import Endpoint, Request
 from router.types.target import SERVING, EngineState, Load, Queue, ServedEngine, Status, Target
 
-# Which requests belong together: a replica's prefix cache knows the beginnings of what it has served.
+# Affinity: a replica's prefix cache holds the beginnings of the conversations that it has served.
 #
 # Rendezvous hashing (Thaler and Ravishankar, 1998): each replica has a weight for each conversation, and the heaviest
-# serves it. Whoever computes it comes to the same, so processes need not talk, and nothing of a request is kept. A
-# replica that leaves moves its own conversations only, and has them back when it returns.
+# serves it. All processes compute the same, so they need not communicate, and nothing of a request is stored. A replica
+# that leaves moves only its own conversations, and gets them back when it returns.
 
 LONGEST = 2_048
-"""Characters of a text that are looked at: what differs only later shares a long beginning, and should meet."""
+"""Maximum number of characters of a text that are hashed; longer texts with the same start share a replica."""
 _NUMBER = 8
-"""Bytes."""
+"""Size of a hash in bytes."""
 _ODD, _ALL = 0xBF58476D1CE4E5B9, 2**64 - 1
 
 
 def conversation(request: Request, secret: bytes) -> int:
-    """The same for all turns of a conversation, 64 bits: of its session, where it names one, else of its beginning."""
+    """Returns a 64-bit hash that all turns of a conversation share: of its session if named, else of its beginning."""
     session = request.limits.session
     if session:
         return number(f"session {session}", secret)
     texts = []
     for passage in request.passages:
         texts.append(passage.text[:LONGEST])
-        # Up to what its user says first: the instructions alone are those of many conversations.
+        # Stop after the first user message: the instructions alone are shared by many conversations.
         if passage.role in ("user", ""):
             break
     return number("\0".join(texts), secret)
 
 
 def number(text: str, secret: bytes) -> int:
-    """64 bits, the same in all processes with this `secret` (up to 64 bytes); others can't foretell them."""
+    """Returns a 64-bit hash, the same in all processes with this `secret` (up to 64 bytes), else unpredictable."""
     return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=_NUMBER, key=secret).digest())
 
 
 def weight(conversation: int, replica: int) -> int:
-    """Of a replica for a conversation: every bit of both in every bit of it (a round of SplitMix64)."""
+    """Returns a replica's weight for a conversation by mixing the bits of both (a round of SplitMix64)."""
     mixed = (conversation ^ replica) * _ODD & _ALL
     return (mixed ^ mixed >> 32) * _ODD & _ALL
 
@@ -50,30 +50,30 @@ def weight(conversation: int, replica: int) -> int:
 # Which replica of an engine a request goes to, and what each has been sent.
 
 SPREAD = 1.5
-"""A replica with more than so many times the mean load gets nothing new …"""
+"""Factor on the mean load above which a replica gets no new requests, unless it is lightly loaded (`LIGHT`)."""
 LIGHT = 0.5
-"""… unless less than this share of its slots is taken: a small batch slows nobody. With 1.25 and 0.25 the traffic of
-`bench/local/traffic.py` has 6 % less in caches, and nobody waits less."""
+"""Share of a replica's slots below which it is lightly loaded: a small batch slows no request. With 1.25 and 0.25, the
+traffic of `bench/local/traffic.py` has 6 % less in caches without shorter waits."""
 FIRST_REST_MS = 1_000.0
 LONGEST_REST_MS = 30_000.0
 _GONE = frozenset({Status.STARTING, Status.RESTARTING, Status.STOPPED})
-"""What a replica had been sent before is lost. Not so of one that failed: a server that somebody else runs may only be
-too busy to say that it is well."""
+"""States in which a replica has lost its requests. A failed one may not have: a server that is run externally may only
+be too busy to answer a health check."""
 _WAKES = 2
 
 
 class Replica:
-    """What one process knows of it."""
+    """What this process knows of one replica."""
 
     __slots__ = ("at_ms", "others", "peak", "rest_ms", "resting_until", "seed", "sent", "status", "tried_until", "url")
 
     def __init__(self, url: str, seed: int) -> None:
         self.url, self.seed = url, seed
         self.status = Status.READY
-        """Until anything else is heard."""
+        """Last reported status; ready until one is reported."""
         self.sent = self.peak = self.others = self.at_ms = 0
-        """`others`: requests of other processes, or of nobody here, as it last said. `peak`: the most that this one had
-        there since then: one that ended meanwhile is nobody else's."""
+        """`others`: load from elsewhere, as of the replica's last report. `peak`: the most requests that this process
+        had there since that report, so that one that ended meanwhile is not counted in `others`."""
         self.rest_ms = self.resting_until = self.tried_until = 0.0
 
     @property
@@ -81,23 +81,23 @@ class Replica:
         return self.sent + self.others
 
     def rank(self, now_ms: float) -> int:
-        """Only those of the lowest rank are asked."""
+        """Returns the replica's rank; only replicas of the lowest rank are asked."""
         if self.status is Status.READY:
             return 1 if self.resting_until > now_ms or self.tried_until > now_ms else 0
         return _WAKES if self.status is Status.SLEEPING else _WAKES + 1
 
     def rest(self, now_ms: float) -> None:
-        """It failed. Those that failed along with it are the same outage."""
+        """Lets the replica rest after a failure. Failures while it rests belong to the same outage."""
         if self.resting_until <= now_ms:
             self.rest_ms = min(self.rest_ms * 2, LONGEST_REST_MS) or FIRST_REST_MS
             self.resting_until = now_ms + self.rest_ms
 
     def well(self) -> None:
-        """It need not rest any longer."""
+        """Ends the replica's rest."""
         self.rest_ms = self.resting_until = self.tried_until = 0.0
 
     def hear(self, state: EngineState) -> bool:
-        """Whether what it was sent is lost."""
+        """Takes a new state; returns whether the requests sent to the replica are lost."""
         load, before = state.load, self.status
         self.status = state.status
         if state.status is Status.READY and before is not Status.READY:
@@ -114,16 +114,16 @@ _load = attrgetter("load")
 
 
 class Replicas:
-    """Of one process; use inside its event loop. `secret`: the same in all processes, else they choose differently."""
+    """The replicas of all engines. Use inside one event loop. `secret`: shared by all processes, so that they agree."""
 
     def __init__(self, secret: bytes = b"", clock: Callable[[], float] = clock_ms) -> None:
         self._secret, self._clock = secret, clock
         self._known: dict[str, Replica] = {}
 
     def pick(self, target: Target, request: Request | None, tried: Collection[str] = ()) -> str:
-        """The base URL of the replica that `request` goes to; not one of `tried`, as long as there are others.
+        """Picks the replica for `request` and returns its base URL; avoids those in `tried` while there are others.
 
-        None: one that nothing else will resemble. Every pick is followed by one `done`.
+        `request` is None if its prompt shares no cache with others. Every call must be followed by one of `done`.
         """
         engine = target.engine
         replica = self._among(engine, request, tried) if engine and len(engine.urls) > 1 else self._at(target.base_url)
@@ -132,27 +132,27 @@ class Replicas:
         return replica.url
 
     def done(self, url: str) -> None:
-        """The replica has nothing more to do for it."""
+        """Ends a pick: the replica has finished with the request."""
         self._at(url).sent -= 1
 
     def sent(self, url: str) -> int:
-        """Requests of this process that it has not finished."""
+        """Returns the number of requests of this process that the replica has not finished."""
         replica = self._known.get(url)
         return 0 if replica is None else replica.sent
 
     def hear(self, states: Iterable[EngineState]) -> Sequence[str]:
-        """What became of them. Returns the base URLs of those from which nothing that was asked will come any more."""
+        """Takes new states; returns the base URLs of replicas whose unfinished requests are lost."""
         return [state.url for state in states if state.url and self._at(state.url).hear(state)]
 
     def failed(self, target: Target, url: str) -> bool:
-        """It rests for a moment. Returns whether `target` as a whole failed: no other replica stands ready."""
+        """Lets a replica rest for a moment; returns whether no other replica of `target` is ready."""
         if target.engine is None or len(target.engine.urls) < 2:
             return True
         self._at(url).rest(self._clock())
         return not self.spare(target)
 
     def full(self, target: Target, url: str) -> None:
-        """It turned a request away: all of its slots are taken, until it says how many are."""
+        """Notes that a replica refused a request, so that it counts as full until its next report."""
         replica = self._at(url)
         if target.engine is not None:
             replica.others = max(replica.others, target.engine.slots - replica.sent)
@@ -163,7 +163,7 @@ class Replicas:
             replica.well()
 
     def spare(self, target: Target, tried: Collection[str] = ()) -> bool:
-        """One of several replicas stands ready and is not of `tried`."""
+        """Returns whether another replica is ready that is not in `tried`."""
         urls = () if target.engine is None else target.engine.urls
         now = self._clock()
         return len(urls) > 1 and any(url not in tried and self._at(url).rank(now) == 0 for url in urls)
@@ -180,12 +180,12 @@ class Replicas:
         least = min([rank for rank, _ in ranked])
         chosen = self._chosen([replica for rank, replica in ranked if rank == least], engine, request)
         if chosen.rest_ms:
-            chosen.tried_until = now + chosen.rest_ms  # this request tries it for all others
+            chosen.tried_until = now + chosen.rest_ms  # this request is the probe for all others
         return chosen
 
     def _chosen(self, replicas: Sequence[Replica], engine: ServedEngine, request: Request | None) -> Replica:
         if request is None or request.endpoint is Endpoint.EMBEDDINGS:
-            return min(replicas, key=_load)  # no cache is of use
+            return min(replicas, key=_load)  # caches don't help
         place = conversation(request, self._secret)
         in_order = sorted(replicas, key=lambda replica: weight(place, replica.seed), reverse=True)
         fair = SPREAD * (sum(map(_load, replicas)) + 1) / len(replicas)
@@ -193,39 +193,39 @@ class Replicas:
         return next((replica for replica in in_order if replica.load < limit), None) or min(in_order, key=_load)
 
 
-# One replica: how many requests it has, how many it works on at a time, and how long each takes.
+# The queue of one replica: its requests, how many it works on at a time, and how long each takes.
 
 FULL = 0.95
-"""Share of the KV cache in use from which on a request finds no room before another one ends."""
+"""Share of the KV cache in use above which a new request has no room until another ends."""
 HALF_LIFE_MS = 30_000.0
-"""What was seen so long ago counts half."""
+"""Half-life of observations in ms."""
 LONGEST_MS = 5_000
-"""Of two loads further apart than that nobody knows what was between them."""
+"""Maximum time in ms between two load reports from which service times are learned."""
 REFUSED_MS = 1_000.0
-"""For how long a replica that turned a request away counts as full, if it says nothing meanwhile."""
+"""Time in ms for which a replica counts as full after refusing a request, unless it reports its load."""
 
 
 class Backlog:
-    """What it said of itself, and what this process has sent it since."""
+    """The queue of one replica, from its load reports and what this process has sent it since."""
 
     def __init__(self) -> None:
         self._load: Load | None = None
-        """None: it has not said anything for a while."""
+        """The current load report; None if there has been none for a while."""
         self._said: Load | None = None
-        """The last that it said, whenever that was …"""
+        """The last load report, however old."""
         self._before: Load | None = None
-        """… and the one before."""
+        """The load report before `_said`."""
         self._sent = 0
-        """By this process and not finished, when it said so."""
+        """Unfinished requests of this process at the time of `_said`."""
         self._busy_ms = self._finished = 0.0
         self._full_until = 0.0
 
     def hear(self, load: Load | None, sent: int) -> None:
-        """`sent`: requests of this process that it has not finished."""
+        """Takes a load report. `sent`: unfinished requests of this process."""
         self._load = load
         if load is not None and (self._said is None or load.at_ms != self._said.at_ms):
             if self._said is not None:
-                # Time that requests spent in it, and how many ended. Its counter starts anew when it does; 0: none.
+                # Busy time and finished requests; the counter restarts with the engine, 0 means that there is none.
                 passed, finished = load.at_ms - self._said.at_ms, load.finished - self._said.finished
                 if load.finished and finished >= 0 and 0 < passed <= LONGEST_MS:
                     remains = 0.5 ** (passed / HALF_LIFE_MS)
@@ -234,7 +234,7 @@ class Backlog:
             self._before, self._said, self._sent, self._full_until = self._said, load, sent, 0.0
 
     def refuse(self) -> None:
-        """It has turned a request away."""
+        """Notes that the replica refused a request."""
         self._full_until = clock_ms() + REFUSED_MS
 
     @property
@@ -242,22 +242,22 @@ class Backlog:
         return self._full_until > 0 and clock_ms() < self._full_until
 
     def waiting(self, slots: int, sent: int) -> int:
-        """Requests before a new one that are not begun; 0: it would be the next; below 0: there is room for so many.
+        """Returns how many queued requests a new one would wait for; 0 if it is next; below 0, the free slots negated.
 
-        Its own number and ours since then, or all of ours, whichever is more: others send to it too, and it may not
-        have seen yet what we have sent.
+        Takes the larger of all unfinished requests of this process, and the reported load plus what was sent since:
+        other processes send to the replica too, and its report may not include the latest requests.
         """
         load = self._load
         known = sent if load is None else max(sent, load.running + load.waiting + sent - self._sent)
         return known - self._at_a_time(slots)
 
     def wait_ms(self, slots: int, waiting: int, usual_ms: float) -> int:
-        """Until those before it have made room. `usual_ms` counts as one request that was seen."""
+        """Returns the ms until `waiting` requests have made room. `usual_ms` counts as one observation."""
         each_ms = (self._busy_ms + usual_ms) / (self._finished + 1)
         return int((waiting + 1) * each_ms / self._at_a_time(slots))
 
     def _at_a_time(self, slots: int) -> int:
-        """Fewer than `slots` where it lets requests wait, twice in a row, although some are left: it lacks memory."""
+        """Returns the slots in use at a time: fewer than `slots` if requests queue twice in a row or memory is full."""
         load, before = self._load, self._before
         if load is None or not 0 < load.running < slots:
             return slots
@@ -265,36 +265,36 @@ class Backlog:
         return load.running if waits or (load.kv_cache or 0.0) >= FULL else slots
 
 
-# What one process knows of all replicas: what they said of themselves, and what it has sent them since.
+# All replicas as this process knows them: their load reports, and what it has sent them since.
 
 WAKE_MS = 3_000
-"""For how long whoever wakes an engine waits, at a guess: weights come back from memory, not from a disk."""
+"""Assumed time in ms until a sleeping engine is awake: its weights are loaded from memory, not from disk."""
 
 _SOONEST = (Status.RESTARTING, Status.STARTING, Status.DRAINING, Status.STOPPED, Status.FAILED)
-"""Of those that are not up, the likeliest to be first."""
+"""States of engines that are down, the likeliest to be up soon first."""
 
 
 class Fleet:
-    """Use inside one running event loop. `states`: what is known of the replicas, the same object until it changes."""
+    """All replicas' queues. Use inside one event loop. `states` returns the same object until it changes."""
 
     def __init__(self, replicas: Replicas, states: Callable[[], Sequence[EngineState]]) -> None:
         self._replicas, self._told = replicas, states
         self._heard: Sequence[EngineState] = ()
         self._states: dict[str, EngineState] = {}
-        """By base URL."""
+        """States by base URL."""
         self._backlogs = defaultdict[str, Backlog](Backlog)
 
     def hear(self, states: Sequence[EngineState]) -> None:
-        """What became of the engines."""
+        """Takes new states of the engines."""
         self._heard = states
         self._states = {state.url: state for state in states}
         for url, state in self._states.items():
             self._backlogs[url].hear(state.load, self._replicas.sent(url))
 
     def queue(self, target: Target, usual_ms: Callable[[Target], float]) -> Queue | None:
-        """What a request would find there now, on the replica that would begin it first; None: no queue, or not known.
+        """Returns the queue of the replica that would start a request first; None if there is none or it is unknown.
 
-        `usual_ms`: what a request takes there, once begun.
+        `usual_ms` returns the ms that a request takes there once started.
         """
         engine = target.engine
         if engine is None:
@@ -303,16 +303,16 @@ class Fleet:
         if states is not self._heard:
             self.hear(states)
         watched = {url: self._states[url].status for url in engine.urls if url in self._states}
-        # Nobody watches some: they are taken to be up.
+        # Replicas that are not watched are assumed to be up.
         up = [url for url in engine.urls if url not in watched or watched[url] in SERVING]
-        if not up:  # that of the replica that is likeliest to be up next
+        if not up:  # report the replica that is likeliest to be up next
             return Queue(down=next(status for status in _SOONEST if status in watched.values()))
         each = [self._queue(target, engine, url, usual_ms) for url in up]
         queues = [queue for queue in each if queue is not None]
         return min(queues, key=attrgetter("full", "wait_ms")) if len(queues) == len(each) else None
 
     def refused(self, target: Target) -> None:
-        """Its engine has turned a request away: nobody else should try before it says how busy it is."""
+        """Notes that the engine refused a request; its replicas count as full until they report their load."""
         for url in target.engine.urls if target.engine else ():
             self._backlogs[url].refuse()
 
@@ -329,10 +329,10 @@ class Fleet:
         return Queue(wait_ms=wait_ms + wakes_ms, waiting=max(waiting, 0), full=backlog.full)
 
 
-# Whether there is anybody to ask at all.
+# Whether any target can be asked at all.
 
 
 def can_serve(targets: Iterable[Target], states: Sequence[EngineState]) -> bool:
-    """Whether any target could be asked now: of a local engine one replica is enough, others are taken to be there."""
+    """Returns whether any target can be asked: a local engine needs one serving replica, others always can be."""
     serving = {state.name for state in states if state.status in SERVING}
     return any(target.engine is None or target.engine.name in serving for target in targets)

@@ -1,4 +1,4 @@
-"""One request played many times over: costs and times drawn from the forecasts, right answers by their chances."""
+"""Simulates plans for one request: costs and times are drawn from the forecasts, right answers from pass rates."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -15,14 +15,14 @@ from router.decide.worth import both_pass
 from router.types.decision import Z90, ForecastRanges, Vector
 
 MOST_TARGETS = 5
-"""Of which pairs are made: the ones likeliest to be right within the limits on their own."""
+"""Maximum number of targets that are paired: those with the highest pass rates within the limits."""
 _SEEDS = 2**32
 _TINY = 1e-9
 _ENDLESS = 1e30
 
 
 class SimulatedPlan(NamedTuple):
-    """`second` None: the first alone. `hedge_ms`: the second is started after so long; None: where a check says no."""
+    """Targets by index. `second` None: the first alone. `hedge_ms`: when the second starts; None: if a check fails."""
 
     first: int
     second: int | None = None
@@ -30,12 +30,12 @@ class SimulatedPlan(NamedTuple):
 
 
 class RemainingLimits(NamedTuple):
-    """Limits of this request, and of its session with `calls` more to come. Infinite: none."""
+    """Limits of this request, and of its session with `calls` more requests to come; infinite if unlimited."""
 
     funds: float
-    """nano-USD."""
+    """Limit on this request's cost in nano-USD."""
     time: float
-    """ms."""
+    """Limit on this request's time in ms."""
     calls: int = 0
     session_funds: float = np.inf
     session_time: float = np.inf
@@ -46,25 +46,25 @@ class RemainingLimits(NamedTuple):
 
 
 class Simulation(Struct, frozen=True, eq=False):
-    """[courses, draws] each."""
+    """Results of a simulation; the arrays are [plans, draws]."""
 
     right: Vector
-    """Share of right answers within the limits: of this request, or of this one and all that are to come."""
+    """Probability of a right answer within the limits; averaged with the calls to come if there are any."""
     cost: Vector
-    """nano-USD."""
+    """Cost in nano-USD."""
 
 
 class _Draws(NamedTuple):
-    """[targets, draws] each."""
+    """Draws for each target; the arrays are [targets, draws]."""
 
     cost: Vector
     time: Vector
     begun: Vector
-    """When the first byte of the answer is there."""
+    """Time in ms until the first byte of the answer."""
 
 
 def candidate_plans(situation: DecisionInput) -> list[SimulatedPlan]:
-    """Every target alone; of the best few checked pairs, and pairs of which the second is a hedge."""
+    """Returns every target alone, checked pairs of the best few, and hedged pairs of these."""
     open_to = _open(situation)
     alone = [SimulatedPlan(at) for at in open_to]
     pairs = [pair for pair in permutations(_few(situation), 2) if open_to.issuperset(pair)]
@@ -77,8 +77,8 @@ def candidate_plans(situation: DecisionInput) -> list[SimulatedPlan]:
 def simulate(
     situation: DecisionInput, possible: Sequence[SimulatedPlan], draws: int, rest: RemainingLimits
 ) -> Simulation:
-    """The same draws for every course: what differs between two courses is hardly chance."""
-    # A target with a figure that is no number is never right, and never done.
+    """Simulates the plans with the same draws, so that differences between plans are hardly due to chance."""
+    # A target with a NaN in its forecast is never right and never finishes.
     forecast = situation.forecast
     cost, *worst = (np.nan_to_num(part, nan=_ENDLESS, posinf=_ENDLESS) for part in (forecast.cost, *forecast.ranges()))
     ranges = ForecastRanges(*worst)
@@ -94,7 +94,7 @@ def simulate(
 
 
 def best(played: Simulation) -> int:
-    """The cheapest of those whose share can't be told from the highest by so many draws: within two standard errors."""
+    """Returns the cheapest plan whose success rate is within two standard errors of the highest."""
     share = played.right.mean(axis=1)
     top = int(share.argmax())
     apart = played.right[top] - played.right
@@ -103,7 +103,7 @@ def best(played: Simulation) -> int:
 
 
 def _open(situation: DecisionInput) -> set[int]:
-    """That can be paid for and whose queue is not too long; everybody where all are."""
+    """Returns the targets that are affordable and whose queue is not too long; all if there are none."""
     every = list(range(len(situation.targets)))
     if situation.unpaid is not None:
         every = np.flatnonzero(~situation.unpaid).tolist() or every
@@ -123,9 +123,9 @@ def _few(situation: DecisionInput) -> list[int]:
 
 
 def _patience(situation: DecisionInput, ranges: ForecastRanges, first: int, second: int) -> int:
-    """When a rival is started: where the first byte is twice as late as usual, but while the rival can still make it.
+    """Returns the ms until a rival starts: twice the usual first-byte time, or less to make the deadline.
 
-    An answer that is no stream shows nothing until it is there. 0: no hedge.
+    Unstreamed answers show nothing until complete, so only the deadline counts for them. 0: no hedge.
     """
     deadline = situation.stakes.deadline_ms
     if deadline is None:
@@ -136,10 +136,10 @@ def _patience(situation: DecisionInput, ranges: ForecastRanges, first: int, seco
 
 
 def _draw(situation: DecisionInput, draws: int) -> _Draws:
-    """What is not known of a pass rate makes one answer no less likely to be right: its mean is all that counts."""
+    """Draws costs and times. Uncertainty of a pass rate does not matter here: only its mean counts."""
     forecast, ranges = situation.forecast, situation.forecast.ranges()
     chance = np.random.Generator(np.random.PCG64(int(situation.draw * _SEEDS)))
-    # Every target has the same quantiles, in an order of its own: alone, none is ahead of another by chance.
+    # All targets get the same quantiles in different orders, so that none is ahead by chance.
     normal = chance.permuted(np.tile(_quantiles(draws), (2 * len(situation.targets), 1)), axis=1)
     cost = _lognormal(normal[::2], forecast.cost, ranges.cost_p90)
     time = _lognormal(normal[1::2], ranges.total_ms, ranges.total_p90_ms)
@@ -149,12 +149,12 @@ def _draw(situation: DecisionInput, draws: int) -> _Draws:
 
 @cache
 def _quantiles(count: int) -> Vector:
-    """Of the normal distribution, in the middle of equally likely parts."""
+    """Quantiles of the normal distribution, in the middle of `count` equally likely parts."""
     return np.array(list(map(NormalDist().inv_cdf, (np.arange(count) + 0.5) / count)))
 
 
 def _lognormal(normal: Vector, mean: Vector, p90: Vector) -> Vector:
-    """Of this mean and 90 % quantile."""
+    """Draws from log-normal distributions with these means and 90 % quantiles."""
     ratio = np.log(np.maximum(p90, _TINY) / np.maximum(mean, _TINY))
     spread = Z90 - np.sqrt(np.maximum(Z90 * Z90 - 2 * np.maximum(ratio, 0.0), 0.0))
     drawn: Vector = np.exp(spread[:, None] * normal - (spread * spread / 2)[:, None])
@@ -163,7 +163,7 @@ def _lognormal(normal: Vector, mean: Vector, p90: Vector) -> Vector:
 
 
 def _pairs(possible: Sequence[SimulatedPlan], *, hedged: bool) -> NDArray[np.intp]:
-    """[4, pairs]: which courses are pairs of one kind, their first and second targets, and ms until the second."""
+    """[4, pairs]: the plans that are pairs of one kind, their first and second targets, and ms until the second."""
     rows = [
         (at, course.first, course.second, course.hedge_ms or 0)
         for at, course in enumerate(possible)
@@ -175,7 +175,7 @@ def _pairs(possible: Sequence[SimulatedPlan], *, hedged: bool) -> NDArray[np.int
 def _check(
     pairs: NDArray[np.intp], p: Vector, drawn: _Draws, rest: RemainingLimits, cost: Vector, time: Vector, right: Vector
 ) -> None:
-    """A wrong answer of the first is always seen, and takes its time and money."""
+    """Adds the second target of checked pairs. Wrong first answers are always detected, after their time and cost."""
     at, first, second, _ = pairs
     p_first, p_second = p[first][:, None], p[second][:, None]
     both = rest.allows(cost[at] + drawn.cost[second], time[at] + drawn.time[second])
@@ -187,7 +187,7 @@ def _check(
 def _hedge(
     pairs: NDArray[np.intp], p: Vector, drawn: _Draws, rest: RemainingLimits, cost: Vector, time: Vector, right: Vector
 ) -> None:
-    """Of a stream the first to begin is given, of an answer in one piece the first that is there."""
+    """Adds the second target of hedged pairs: the first stream to begin wins, or the first unstreamed answer."""
     at, first, second, _ = pairs
     late, begun = pairs[3][:, None], drawn.begun[first]
     outrun = late + drawn.begun[second] < begun
@@ -197,7 +197,7 @@ def _hedge(
 
 
 def _with_rest(situation: DecisionInput, now: Vector, cost: Vector, time: Vector, rest: RemainingLimits) -> Vector:
-    """Of the calls to come so many are answered as money and time are left for, by whichever simple habit is best."""
+    """Averages in the session's later calls, as far as money and time last, with the best of a few single targets."""
     if not rest.calls:
         return now
     forecast, total_ms = situation.forecast, situation.forecast.ranges().total_ms

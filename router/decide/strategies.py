@@ -1,4 +1,4 @@
-"""The strategies of routes. Each is its own policy object; `reads`: it chooses by what a request's text foretells."""
+"""The strategies of routes, each with its own policy object. `reads`: whether it uses the text of a request."""
 
 from functools import partial
 from typing import Annotated, ClassVar, Literal
@@ -38,20 +38,19 @@ class _Listed(BaseModel):
         return self.targets
 
     def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]:
-        """`candidates` come in the order of `names()`."""
+        """Returns the candidates in the order to try; they come in the order of `names()`."""
         return candidates
 
 
-# A cheap answer first, checked by the route's verifiers; another target only where the check says no.
+# Cascade: a cheap answer first, checked by the route's verifiers; another target only if it fails the check.
 
 Chance = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class CascadeStrategy(_Listed):
-    """Every ordered pair is valued; the best one wins only if it beats the best single target, also where the pass
-    rates are `caution` standard deviations lower. Source of the value: Cost-of-Pass (arXiv 2504.13359), sequential
-    attempts with a verifier.
-    """
+    """A cheap target is asked first, and a second one if verifiers reject its answer. The best pair is used only if it
+    beats the best single target, also at pass rates that are `caution` standard deviations lower. Source: Cost-of-Pass
+    (arXiv 2504.13359), sequential attempts with a verifier."""
 
     reads: ClassVar[bool] = True
     kind: Literal["cascade"]
@@ -66,7 +65,7 @@ class CascadeStrategy(_Listed):
         return ranked(situation, self.caution, [checked] if situation.verified and len(situation.targets) > 1 else [])
 
 
-# By the expected cost of this request, thinking included; ties keep the order of the policy.
+# Cheapest: by expected cost, thinking included; ties keep the order of the policy.
 
 
 class Cheapest(_Listed):
@@ -77,18 +76,18 @@ class Cheapest(_Listed):
         return tuple(sorted(candidates, key=lambda candidate: candidate.estimate.cost))
 
 
-# The target of the lowest expected cost of a right answer, at the user's own price of a wrong one.
+# Cost of pass: the lowest expected cost of a right answer, given what a wrong one costs the user.
 
 Caution = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
 
 class CostOfPass(_Listed):
-    """Minimises cost + failure cost × (1 − p); without a price of failure, cost ÷ p above the floor.
+    """Minimises cost + failure cost × (1 − p); without a failure cost, cost ÷ p above the floor.
 
-    The baseline, the best single target for all traffic, stays unless another gains more than `caution` times the
-    expected regret of leaving it. What served the session before stays while it is worse by at most `sticky` of its
-    value.
-    Source of the ratio: Cost-of-Pass (arXiv 2504.13359); of the price of failure: its correction for one-shot traffic.
+    The baseline, the best single target for all traffic, is used unless another target gains more than `caution` times
+    the expected regret of leaving it. The target that served the session before is kept while it is worse by at most
+    the share `sticky` of its value. Sources: Cost-of-Pass (arXiv 2504.13359); for the failure cost, its correction for
+    one-shot traffic.
     """
 
     reads: ClassVar[bool] = True
@@ -103,8 +102,8 @@ class CostOfPass(_Listed):
         return Ranking(by_value(worths, chosen), worths.out, partial(weighed, situation, worths, why))
 
     def _kept(self, situation: DecisionInput, expected_loss: ExpectedLoss) -> int:
-        """What served the session before, while no other is better by more than a trifle, and the evidence for it
-        does not lack more."""
+        """Returns the session's last target, unless another is better by more than the share `sticky`, or the evidence
+        for keeping it lacks more than that; else the best."""
         for at, target in enumerate(situation.targets):
             if target.id == situation.last and not expected_loss.out[at]:
                 trifle, value = self.sticky * expected_loss.value[at], expected_loss.value
@@ -113,7 +112,7 @@ class CostOfPass(_Listed):
         return expected_loss.best
 
 
-# In the order of the policy: the first that can serve does, the rest are fallbacks.
+# Ordered: the first target of the policy that can serve is asked, the rest are fallbacks.
 
 
 class Ordered(_Listed):
@@ -121,7 +120,7 @@ class Ordered(_Listed):
     kind: Literal["ordered"]
 
 
-# Always the same target, no fallback.
+# Pinned: always the same target, without a fallback.
 
 
 class Pinned(BaseModel):
@@ -137,11 +136,11 @@ class Pinned(BaseModel):
         return candidates
 
 
-# Budget and deadline: whichever course is likeliest to end in a right answer within both, found by simulation.
+# Plan: the way of asking that is likeliest to give a right answer within budget and deadline, by simulation.
 
 
 class SessionTerms(BaseModel):
-    """A session of several requests that share a budget and a deadline: each decision leaves enough for the rest."""
+    """A session of several requests that share a budget and a deadline; each decision leaves enough for the rest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     calls: Annotated[int, Field(gt=0)] = Field(description="Requests that a session is expected to take.")
@@ -150,11 +149,10 @@ class SessionTerms(BaseModel):
 
 
 class PlanStrategy(_Listed):
-    """Draws costs and times from the forecasts `draws` times, for every target alone, checked pairs where the route
-    has verifiers, and hedged pairs. Among courses as likely to succeed the cheapest is taken. A session is planned
-    anew with every request, from what its last ones cost and took. Source: Monte-Carlo portfolio planning
-    (arXiv 2605.06110).
-    """
+    """Simulates each target alone, checked pairs if the route has verifiers, and hedged pairs, with `draws` costs and
+    times from the forecasts. Takes the cheapest of those as likely to succeed as the best. A session is planned again
+    with every request, from what its earlier ones cost and took. Source: Monte-Carlo portfolio planning (arXiv
+    2605.06110)."""
 
     reads: ClassVar[bool] = True
     kind: Literal["plan"]
@@ -166,7 +164,7 @@ class PlanStrategy(_Listed):
         possible = candidate_plans(situation)
         chosen = possible[best(simulate(situation, possible, self.draws, self._rest(situation)))]
         first = [chosen.first] if chosen.second is None else [chosen.first, chosen.second]
-        # If it fails, what may take too long or cost too much comes last.
+        # If the chosen targets fail, those that may be too slow or too dear come last.
         order = [*first, *(at for at in by_value(worths, first[0]) if at not in first)]
         tactic: Tactic | None = None
         if chosen.second is not None:
@@ -174,7 +172,7 @@ class PlanStrategy(_Listed):
         return Ranking(order, worths.out, partial(weighed, situation, worths, partial(_why, first=first)), tactic)
 
     def _rest(self, situation: DecisionInput) -> RemainingLimits:
-        """What this request may take, and what has to be left for those after it."""
+        """Returns the limits of this request and what must be left for the session's later ones."""
         stakes, session = situation.stakes, self.session
         funds, time = _or_endless(stakes.max_nano), _or_endless(stakes.deadline_ms)
         if session is None:
@@ -186,7 +184,8 @@ class PlanStrategy(_Listed):
 
 
 def _why(worths: ExpectedLoss, first: list[int]) -> list[Why]:
-    """Played through, the others were less likely to end well, or as likely and dearer."""
+    """Returns why each target was or was not chosen: in simulation, the others were less likely to succeed or
+    dearer."""
     words: list[Why] = ["chosen"] if len(first) == 1 else ["first", "second"]
     chosen = dict(zip(first, words, strict=True))
     return [chosen.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(worths.out.tolist())]
@@ -196,16 +195,16 @@ def _or_endless(limit: int | None) -> float:
     return np.inf if limit is None else float(limit)
 
 
-# Several answers of a cheap target, given if they agree; another target where they don't.
+# Self-consistency: several answers of a cheap target, given if they agree; else another target.
 
 COMPARABLE = frozenset({Task.MATHS, Task.REASONING, Task.CLASSIFICATION, Task.EXTRACTION, Task.TOOL_USE})
-"""Tasks whose right answers are the same once they are normalised."""
+"""Tasks whose right answers are equal once normalised."""
 
 
 class SelfConsistency(_Listed):
-    """The number of samples, up to `samples`, and the pair of targets are those of the highest value; they win only
-    if they beat the best single target. Source: self-consistency cascade (arXiv 2512.02543).
-    """
+    """Asks a cheap target several times, and another if its answers differ. Uses the number of samples (up to
+    `samples`) and the pair of targets of the highest value if they beat the best single target. Source:
+    self-consistency cascade (arXiv 2512.02543)."""
 
     reads: ClassVar[bool] = True
     kind: Literal["self_consistency"]
@@ -215,14 +214,14 @@ class SelfConsistency(_Listed):
 
     def rank(self, situation: DecisionInput) -> Ranking:
         comparable = situation.samples_differ and situation.classification.task in COMPARABLE
-        # A further sample is drawn only where it pays.
+        # A further sample is drawn only if it pays.
         counts = range(2, self.samples + 1) if comparable and len(situation.targets) > 1 else ()
         by_count = [partial(sample_value, situation.forecast.weighed_cost, samples=count) for count in counts]
         votes = [PairOption(Vote(count), by, count) for count, by in zip(counts, by_count, strict=True)]
         return ranked(situation, self.caution, votes)
 
 
-# A share of the traffic for each target; the others follow as fallbacks, heaviest first.
+# Weighted: a share of the traffic for each target; the others follow as fallbacks, heaviest first.
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -237,7 +236,8 @@ class Weighted(BaseModel):
         return tuple(self.weights)
 
     def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]:
-        """`draw` is uniform in [0, 1): the point in the eligible targets' summed weights that picks the first."""
+        """Returns the candidates with the drawn one first. `draw`: uniform in [0, 1), a point in their summed
+        weights."""
         heaviest_first = sorted(candidates, key=self._weight, reverse=True)
         point = draw * sum(map(self._weight, candidates))
         for index, candidate in enumerate(heaviest_first):
@@ -250,9 +250,9 @@ class Weighted(BaseModel):
         return self.weights[candidate.target.id]
 
 
-# How a route orders its eligible targets: a new strategy is a class and a name in a union.
+# The strategies of a route: a new one is a class and a name in one of these unions.
 
 Ordering = Pinned | Ordered | Cheapest | Weighted
 Weighing = CostOfPass | CascadeStrategy | SelfConsistency | PlanStrategy
-"""They go by forecasts."""
+"""Strategies that use forecasts."""
 Strategy = Annotated[Ordering | Weighing, Field(discriminator="kind")]

@@ -16,51 +16,51 @@ from router.types.decision import NODE_WEIGHTS, Z90, Candidate, Forecast, Object
 from router.types.request import Classification
 from router.types.target import Queue, Queues, Target
 
-# What a strategy that goes by forecasts is told, and what it answers.
+# Input and result of strategies that use forecasts.
 
 
 class DecisionInput(Struct, frozen=True, kw_only=True, eq=False):
-    """One request, its eligible targets, and what is expected of each: `forecast` has one number for each of them."""
+    """One request, its eligible targets, and a forecast with one number per target."""
 
     targets: tuple[Target, ...]
     forecast: Forecast
     classification: Classification
     stakes: Objective
     draw: float
-    """Uniform in [0, 1): the only chance there is."""
+    """Uniform in [0, 1): the only source of chance."""
     queues: Queues = {}
-    """The forecast's times have them in it."""
+    """Queues at the targets' engines; the forecast's times include them."""
     unpaid: NDArray[np.bool_] | None = None
-    """Targets for whose shortest answer money or thinking tokens do not suffice; None: they do for all."""
+    """Mask of targets whose shortest answer money or thinking tokens can't pay for; None if there are none."""
     last: str = ""
-    """The target that answered before in this session."""
+    """Id of the target that answered before in this session."""
     verified: bool = False
-    """The route has verifiers: a wrong answer can be told from a right one before the client gets it."""
+    """Whether the route has verifiers, so that a wrong answer can be detected before the client gets it."""
     samples_differ: bool = True
-    """Asked twice, a target need not say the same, and there is one answer that two can agree on."""
+    """Whether repeated answers of a target may differ, and two answers can be compared."""
     stream: bool = False
     spent: int = 0
-    """By this session so far, in nano-USD …"""
+    """Cost of this session so far, in nano-USD."""
     calls: int = 0
-    """… in so many requests …"""
+    """Number of this session's requests so far."""
     elapsed_ms: float = 0.0
-    """… since its first one."""
+    """Time in ms since this session's first request."""
 
 
 class Ranking(NamedTuple):
-    """`order`: indexes of targets, the first to be tried first. `out`: why each is out of the question; 0: it is in."""
+    """`order`: indexes of targets in the order to try. `out`: index into `REASONS` of why each is out; 0 for none."""
 
     order: Sequence[int]
     out: NDArray[np.intp]
     weigh: Callable[[], tuple[Weighed, ...]]
-    """What is told of each target, in their order: worked out for whoever reads it."""
+    """Returns the row of each target for the explanation, in their order; computed on demand."""
     tactic: Tactic | None = None
 
 
-# Queues of engines, and degraded targets → whom else to ask first. Only the order of targets changes.
+# Queues of engines and degraded targets → which targets to ask first. Only the order of targets changes.
 
 Takes = Callable[[Candidate], tuple[float, float]]
-"""ms that a request takes there, once begun: its mean and its 90 % quantile."""
+"""Returns the ms that a request takes at a target once started: the mean and the 90 % quantile."""
 _NONE = Queue()
 _TINY = 1e-9
 
@@ -68,7 +68,7 @@ _TINY = 1e-9
 def overflow(
     steps: Sequence[Candidate], queues: Queues, deadline_ms: int | None, takes: Takes
 ) -> tuple[Candidate, ...]:
-    """A target with too long a queue comes behind all others, the shortest queue first."""
+    """Moves targets with too long a queue behind all others, the shortest queue first."""
     late = [_late(step, queues, deadline_ms, takes) for step in steps]
     here = [step for step, is_late in zip(steps, late, strict=True) if not is_late]
     behind = [step for step, is_late in zip(steps, late, strict=True) if is_late]
@@ -77,7 +77,7 @@ def overflow(
 
 
 def moved_back(before: Sequence[Candidate], after: Sequence[Candidate]) -> frozenset[str]:
-    """Ids of those that others were put before."""
+    """Returns the ids of targets behind which others were not before."""
     rank = {step.target.id: place for place, step in enumerate(before)}
     order = [step.target.id for step in after]
     return frozenset(
@@ -86,7 +86,7 @@ def moved_back(before: Sequence[Candidate], after: Sequence[Candidate]) -> froze
 
 
 def noted(queues: Queues, overflow: Collection[str]) -> tuple[Queue, ...]:
-    """What is kept of queues; an engine that is down is told of as the reason for which its target was dropped."""
+    """Returns the queues to store. Engines that are down are stored as the reason why their target was dropped."""
     return tuple(
         structs.replace(queue, target=name, spilled=name in overflow)
         for name, queue in queues.items()
@@ -95,12 +95,12 @@ def noted(queues: Queues, overflow: Collection[str]) -> tuple[Queue, ...]:
 
 
 def queued(situation: DecisionInput) -> NDArray[np.bool_]:
-    """Whose queue is too long, whatever the deadline."""
+    """Returns whether each target's queue is too long, regardless of the deadline."""
     return np.array([_too_long(target, situation.queues.get(target.id, _NONE)) for target in situation.targets])
 
 
 def timely(situation: DecisionInput) -> Vector:
-    """Chance that an answer of each target makes the deadline; 1 where no request waits, as slow targets are out."""
+    """Returns the probability that each target's answer makes the deadline; 1 for targets without a queue."""
     chance, forecast, deadline = np.ones(len(situation.targets)), situation.forecast, situation.stakes.deadline_ms
     if deadline is None:
         return chance
@@ -120,19 +120,19 @@ def _late(step: Candidate, queues: Queues, deadline_ms: int | None, takes: Takes
     if too_long or deadline_ms is None:
         return too_long
     mean, p90 = takes(step)
-    # Only one time in ten wait and answer take longer: each of n that end before it scatters by itself.
+    # Up to the 90 % quantile: the times of the n queued requests ahead vary independently.
     return queue.wait_ms + mean + hypot(p90 - mean, Z90 * queue.wait_ms / sqrt(queue.waiting + 1)) > deadline_ms
 
 
 def _too_long(target: Target, queue: Queue) -> bool:
-    """Beyond the timeout of the first byte the gateway does not wait anyway."""
+    """Returns whether a queue exceeds the target's limit or the gateway's timeout for the first byte."""
     most = target.timeouts.first if target.max_wait_ms is None else min(target.max_wait_ms, target.timeouts.first)
     return queue.full or queue.degraded or queue.wait_ms > most
 
 
 def _sooner(steps: list[Candidate], takes: Takes) -> list[Candidate]:
-    """The first gives way to one that is no dearer and would have answered before it begins; unless the policy says how
-    long to wait for it."""
+    """Moves a target first that costs no more and would answer before the first one starts, unless the policy sets how
+    long to wait for the first."""
     if not steps or not steps[0].wait_ms or steps[0].target.max_wait_ms is not None:
         return steps
     first = steps[0]
@@ -142,44 +142,44 @@ def _sooner(steps: list[Candidate], takes: Takes) -> list[Candidate]:
     return steps
 
 
-# Forecasts → what each target is worth, which are out of the question, and why a target was not chosen.
+# Forecasts → the value of each target, which are excluded, and why a target was not chosen.
 
 Flags = NDArray[np.bool_]
 
 IN, QUEUED, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNPAID, UNKNOWN = range(7)
 REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "too_slow", "over_cost", "unknown")
-"""Why a target is out, in the order of how bad that is."""
+"""Why a target is out, from the mildest reason to the worst."""
 
 _ID = attrgetter("id")
 _MOST = 1e30
-"""In the place of what has no end."""
+"""Replaces infinite values."""
 _MOST_Z = 30.0
 _DECIMALS = 1e4
-"""Pass rates are kept with four digits."""
+"""Factor that rounds stored pass rates to four digits."""
 _ROOT_2_PI = sqrt(2 * pi)
 HOPELESS = 0.02
-"""A target that passes less often is asked only where all others do, too: an answer that can't be right is worth
+"""Pass rate below which a target is asked only if all others are below it too: an answer that can't be right is worth
 nothing, however cheap."""
 SAME_RATE = 0.0005
-"""By which pass rates differ at least to be told apart: priors of what nearly all pass are no surer."""
+"""Smallest difference of pass rates that counts; priors of easy requests are no more precise."""
 _LEAST_P = 1e-3
-"""A pass rate below it says no more than that it is not known."""
+"""Lower bound of pass rates in divisions: a smaller one only means that it is unknown."""
 
 
 class ExpectedLoss(Struct, frozen=True, eq=False):
-    """`value`: nano-USD for a right answer, the less the better. `out`: index into the reasons; 0 is in."""
+    """`value`: nano-USD per right answer, lower is better. `out`: index into `REASONS`; 0 if not excluded."""
 
     value: Vector
     out: NDArray[np.intp]
     margin: Vector
-    """nano-USD: what leaving the baseline for it gains on average, less `caution` times the expected regret."""
+    """Expected gain in nano-USD from leaving the baseline for the target, less `caution` times the expected regret."""
     baseline: int
     best: int
 
 
 def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: float) -> ExpectedLoss:
-    """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and as likely
-    right: so raising the price of a failure never leads to one that is dearer and worse."""
+    """Values the targets. The baseline is left only for one that is evidently better, or cheaper and as likely right;
+    so a higher failure cost never leads to a target that is dearer and worse."""
     forecast, stakes = situation.forecast, situation.stakes
     p, nodes, cost = forecast.p, forecast.p_nodes, forecast.weighed_cost
     if situation.queues:
@@ -188,7 +188,7 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
     among = _among(situation, out)
     baseline = int(np.where(among, usual, np.inf).argmin())
     margin, best = value[baseline] - value, baseline
-    # Where none seems better, none is: how wrong that may be is only asked of what a session would stay with.
+    # The regret only matters if a target seems better, or if the session would keep its target.
     if situation.last or np.count_nonzero(margin > 0.0):
         margin = margin - caution * _regret(forecast, nodes, stakes, baseline)
         evident = among & (margin > 0.0)
@@ -201,15 +201,15 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
 
 
 def price(cost: Vector, p: Vector, stakes: Objective) -> Vector:
-    """nano-USD: what an answer costs and what its being wrong does; without a price of that, what a right one costs."""
+    """Returns cost + failure cost × (1 − p) in nano-USD; without a failure cost the cost per right answer."""
     if stakes.failure_nano is not None:
         return cost + float(stakes.failure_nano) * (1.0 - p)
     return cost / np.maximum(p, _LEAST_P)
 
 
 def for_later(forecast: Forecast, stakes: Objective) -> Forecast:
-    """With the costs that targets are compared by: later requests pay for a prompt to be written to a cache what they
-    save by it, if they are usual and if they are like this one."""
+    """Returns the forecast with costs less what writing the prompt to a cache saves later requests: the lesser of the
+    savings for usual requests and for requests like this one."""
     if forecast.later is None or len(forecast.p) < 2:
         return forecast
     such, usual = (forecast.p, forecast.cost), (forecast.usual_p, forecast.usual_cost)
@@ -222,8 +222,8 @@ def for_later(forecast: Forecast, stakes: Objective) -> Forecast:
 
 
 def _saved_later(count: float, written: Vector, p: Vector, cost: Vector, stakes: Objective) -> Vector:
-    """nano-USD that so many requests save by what each target has `written`: by how much the cheapest other target that
-    may be asked costs more, which would have to write the prompt first; no more than was written."""
+    """Returns the nano-USD that `count` requests save by what each target has `written` to its cache: how much more the
+    cheapest other permitted target costs, which would have to write the prompt first. At most what was written."""
     p = np.maximum(p, _LEAST_P)
     each = 1.0 if stakes.failure_nano is not None else 1 / p
     there, cold = count * price(cost - written, p, stakes), min(count, 1.0) * written
@@ -234,8 +234,8 @@ def _saved_later(count: float, written: Vector, p: Vector, cost: Vector, stakes:
 
 
 def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:
-    """Targets that break floor, cap or deadline, or have too long a queue. The worst reason counts; NaN breaks
-    them all."""
+    """Returns the reason why each target breaks floor, cap or deadline, or has too long a queue: the worst one. NaN
+    breaks them all."""
     forecast, stakes = situation.forecast, situation.stakes
     out = np.zeros(len(forecast.p), dtype=np.intp)
     if situation.queues:
@@ -260,11 +260,11 @@ def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:
 def weighed(
     situation: DecisionInput, expected_loss: ExpectedLoss, why: Callable[[ExpectedLoss], list[Why]]
 ) -> tuple[Weighed, ...]:
-    """What is kept of all this, in the order of the targets."""
+    """Returns the rows for the explanation, in the order of the targets."""
     forecast, (sd, low, high, first_ms, total_ms, _) = situation.forecast, situation.forecast.ranges()
     whole = forecast.cost, low, high, first_ms, total_ms, expected_loss.value
     numbers = np.array((forecast.p, sd, *whole, forecast.cached))
-    if not _finite(numbers):  # what is none, or has no end, can't be kept
+    if not _finite(numbers):  # NaN and infinity can't be stored
         numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
     p, sd = (np.rint(numbers[:2] * _DECIMALS) / _DECIMALS).tolist()
     *columns, cached = numbers[2:].astype(np.int64).tolist()
@@ -276,7 +276,7 @@ def weighed(
 
 
 def reasons(expected_loss: ExpectedLoss, chosen: int, word: Why = "chosen", second: int | None = None) -> list[Why]:
-    """Why each target is or is not the one that is asked; `word` for the one that is."""
+    """Returns why each target is chosen or not; `word` for the one that is."""
     least = float(expected_loss.value[expected_loss.best])
     why: list[Why] = []
     columns = expected_loss.out.tolist(), expected_loss.value.tolist(), expected_loss.margin.tolist()
@@ -291,14 +291,14 @@ def reasons(expected_loss: ExpectedLoss, chosen: int, word: Why = "chosen", seco
 
 
 def by_value(expected_loss: ExpectedLoss, first: int) -> list[int]:
-    """Indexes of targets: `first`, then by value; what is out last of all, for when no other answers."""
+    """Returns indexes of targets: `first`, then by value; excluded ones last, as fallbacks."""
     order: list[int] = np.lexsort((expected_loss.value, expected_loss.out)).tolist()
     order.remove(first)
     return [first, *order]
 
 
 def _among(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
-    """Targets that are in; where none is, those that are nearest to the least bad of the limits."""
+    """Returns the targets that are not excluded; if all are, the one closest to the mildest limit."""
     forecast, least = situation.forecast, int(out[out.argmin()])
     among = np.equal(out, least)
     if least in (IN, UNPAID, UNKNOWN):
@@ -311,9 +311,9 @@ def _among(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
 
 
 def _regret(forecast: Forecast, nodes: Vector, stakes: Objective, baseline: int) -> Vector:
-    """Expected loss, in the unit of `price`, where leaving the baseline for a target turns out to be wrong.
+    """Returns the expected loss, in the unit of `price`, from leaving the baseline for a target that proves worse.
 
-    How hard the request is counts once for all targets (`nodes`); what is not known of each alone is normal.
+    The difficulty of the request (`nodes`) is common to all targets; the other uncertainty of each is normal.
     """
     gain, spread = _gains(forecast, nodes, stakes, baseline)
     z = np.minimum(np.maximum(gain / spread, -_MOST_Z), _MOST_Z)
@@ -325,7 +325,7 @@ def _regret(forecast: Forecast, nodes: Vector, stakes: Objective, baseline: int)
 
 
 def _gains(forecast: Forecast, nodes: Vector, stakes: Objective, choice: int) -> tuple[Vector, Vector]:
-    """[3, T]: what each target's value is better than that of `choice` at each node; [T]: its standard deviation."""
+    """Returns by how much each target's value beats `choice`'s, [3, T] by node, and its standard deviation, [T]."""
     values = price(forecast.weighed_cost, nodes, stakes)
     gain = values[:, choice, None] - values
     if not _finite(gain):
@@ -338,32 +338,32 @@ def _gains(forecast: Forecast, nodes: Vector, stakes: Objective, choice: int) ->
 
 
 def _finite(numbers: Vector) -> bool:
-    """All are numbers; far quicker than to ask for each."""
+    """Returns whether all numbers are finite; far faster than checking each."""
     flat = numbers.ravel()
     return isfinite(flat.dot(flat))
 
 
 def _below(z: Vector) -> Vector:
-    """P(x < 0) of a normal x whose mean is z standard deviations: the logistic approximation."""
+    """Returns P(x < 0) of a normal x with mean z standard deviations, by the logistic approximation."""
     return 1.0 / (1.0 + np.exp(1.702 * z))
 
 
-# Two targets one after the other, against the best single one: the pair wins only if it pays.
+# Two targets in sequence against the best single one: the pair is used only if it pays.
 
 
 class PairOption(NamedTuple):
-    """A way to ask two targets. `value`: what each ordered pair is worth at the pass rates [T] that it is given."""
+    """A way to ask two targets. `value` returns the value of each ordered pair at the given pass rates [T]."""
 
     tactic: Tactic
     value: Callable[[Vector], CascadeValue]
     samples: int = 1
-    """How often the first is asked, at most."""
+    """Maximum number of times the first target is asked."""
 
 
 def ranked(situation: DecisionInput, caution: float, options: Sequence[PairOption]) -> Ranking:
-    """The best pair of any option, of equals the first, where it beats the best single target as expected and where
-    pass rates are `caution` standard deviations lower, or alone is within limits; else single targets by value."""
-    forecast = structs.replace(situation.forecast, ranges=cache(situation.forecast.ranges))  # read more than once
+    """Returns the best pair of any option if it beats the best single target, both as expected and with pass rates that
+    are `caution` standard deviations lower, or if only it keeps the limits; else single targets by value."""
+    forecast = structs.replace(situation.forecast, ranges=cache(situation.forecast.ranges))  # it is read more than once
     situation, stakes, tactic = structs.replace(situation, forecast=forecast), situation.stakes, None
     single = expected_loss(situation, excluded(situation, caution), caution)
     low = np.minimum(np.maximum(forecast.p - caution * forecast.ranges().p_sd, 0.0), 1.0)
@@ -387,7 +387,7 @@ def ranked(situation: DecisionInput, caution: float, options: Sequence[PairOptio
 
 
 def _allowed(situation: DecisionInput, single: ExpectedLoss, samples: int, low_p: Vector) -> Flags:
-    """[T, T]: pairs that keep floor, cap and deadline, also if all of it comes to be asked."""
+    """Returns [T, T]: pairs that keep floor, cap and deadline even if all their attempts are made."""
     forecast, stakes = situation.forecast, situation.stakes
     known = (single.out < UNPAID) & (single.out != QUEUED)
     fine: Flags = known[:, None] & known & ~np.eye(len(known), dtype=bool)
@@ -399,30 +399,30 @@ def _allowed(situation: DecisionInput, single: ExpectedLoss, samples: int, low_p
     return fine
 
 
-# A small share of the traffic for targets that may turn out to be better: it keeps the estimates honest.
+# Exploration: a small share of the traffic for targets that may be better keeps the estimates honest.
 #
 # Source: probability matching (Thompson 1933): a target is tried as often as it is likely to be the better choice.
 
 ENOUGH = 20
-"""Outcomes of a route's targets from which on they are tried: without feedback nothing would be learned from it."""
+"""Minimum number of outcomes for exploration: without feedback nothing would be learned from it."""
 DOUBT = 0.03
-"""Of a pass rate, however sure it seems: what is tried is there to find out where the model is wrong."""
+"""Minimum standard deviation of a pass rate in exploration, which is to find where the model is wrong."""
 
 
 class Exploration(BaseModel):
-    """At most `share` of the requests, and of what they cost, goes to targets that may be better than the choice."""
+    """At most `share` of the requests, and of their cost, goes to targets that may be better than the choice."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     share: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] = 0.02
 
 
 def explore(ranked: Ranking, situation: DecisionInput, share: float, draw: float) -> tuple[Ranking, str, float]:
-    """What is tried; "cheaper" or "dearer" than the choice where chance tries another, else ""; the propensity of what
-    is now first.
+    """Returns the ranking to use; "cheaper" or "dearer" if chance puts another target first, else ""; and the
+    propensity of the target that is now first.
 
-    A target has the chance share · P(better than the choice) · min(1, cost of the choice ÷ its cost), the lesser of the
-    two with and without the price of failures, so that requests, spend and what failures cost stay within `share`.
-    `draw`: uniform in [0, 1). Floors, caps, deadlines and queues hold for it too.
+    A target's probability is share · P(better than the choice) · min(1, cost of the choice ÷ its cost), the lesser of
+    those with and without the failure cost, so that requests, spend and failure costs stay within `share`. `draw`:
+    uniform in [0, 1). Floors, caps, deadlines and queues hold for explored targets too.
     """
     if share <= 0 or len(situation.targets) < 2 or situation.forecast.outcomes < ENOUGH:
         return ranked, "", 1.0
@@ -450,6 +450,6 @@ def explore(ranked: Ranking, situation: DecisionInput, share: float, draw: float
         rows[tried] = structs.replace(rows[tried], why="explored")
         return tuple(rows)
 
-    # Without checks and samples; the others follow as they were.
+    # Asked without cascade or samples; the other targets follow in their order.
     order = [tried, *(at for at in ranked.order if at != tried)]
     return Ranking(order, ranked.out, weigh), arm, float(chances[tried])

@@ -1,6 +1,6 @@
-"""What several answers cost and how likely the last one is right: a cheap one checked, several compared.
+"""Expected cost and pass rate of tactics that ask several targets: cascades and votes.
 
-Formulas only: arrays of costs (USD) and chances in, arrays out. They broadcast: one request [T], or many [n, T].
+Formulas only: arrays of costs (in any unit) and probabilities in, arrays out. They broadcast over [T] or [n, T].
 """
 
 from typing import NamedTuple
@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike
 from router.types.decision import Vector
 
 RHO = 0.5
-"""How far failures on one request go together beyond what the pass rates say, where it was not measured. 0: apart;
-1: the target with the lower chance passes only with the other. Measured on public sets, given linear predictions: short
-facts 0.62, code and maths 0.60, MMLU-Pro 0.47, tool calls 0.40, easy questions 0.30."""
+"""Default correlation of failures on one request beyond what the pass rates say. 0: independent; 1: the weaker target
+passes only if the other does. Measured on public sets, given linear predictions of the pass rates: short facts 0.62,
+code and maths 0.60, MMLU-Pro 0.47, tool calls 0.40, easy questions 0.30."""
 
 
 class VerifierQuality(NamedTuple):
-    """How good a verifier is."""
+    """Error rates of a verifier."""
 
     right: float = 1.0
     """Share of right answers that it accepts."""
@@ -30,30 +30,30 @@ PERFECT = VerifierQuality()
 
 class CascadeValue(NamedTuple):
     cost: Vector
-    """Expected, of all attempts and checks (USD)."""
+    """Expected cost of all attempts."""
     p: Vector
-    """Chance that the answer given in the end is right."""
+    """Probability that the final answer is right."""
 
 
 class Agreement(NamedTuple):
     draws: Vector
-    """Samples drawn until the first that differs, or all."""
+    """Expected number of samples drawn, up to the first that differs."""
     right: Vector
-    """Chance that all agree and are right."""
+    """Probability that all agree and are right."""
     wrong: Vector
-    """Chance that all agree and are wrong."""
+    """Probability that all agree and are wrong."""
 
 
 def both_pass(p1: ArrayLike, p2: ArrayLike, rho: float = RHO) -> Vector:
-    """Chance that both are right on one request: `rho` of the way from p1 p2 to min(p1, p2), the most there can be."""
+    """Returns the probability that both are right: `rho` of the way from p1 p2 to its maximum, min(p1, p2)."""
     apart = np.asarray(p1) * np.asarray(p2)
     return np.asarray(apart + rho * (np.minimum(p1, p2) - apart), dtype=np.float64)
 
 
 def cascade_value(cost: Vector, p: Vector, check: VerifierQuality = PERFECT, rho: float = RHO) -> CascadeValue:
-    """Every ordered pair [..., first, second] of targets [..., T]: the second is asked where the first's check says no.
+    """Values every ordered pair [..., first, second] of targets [..., T]: the second is asked if the first is rejected.
 
-    The second's answer is given unchecked. A target does not follow itself: infinite cost on the diagonal.
+    The second's answer is not checked. The diagonal has infinite cost: a target does not follow itself.
     """
     first, second = p[..., :, None], p[..., None, :]
     both = both_pass(first, second, rho)
@@ -65,9 +65,9 @@ def cascade_value(cost: Vector, p: Vector, check: VerifierQuality = PERFECT, rho
 
 
 def agreement(p: Vector, samples: int, wrong_answers: float = 4.0, rho: float = 0.5) -> Agreement:
-    """Of `samples` (≥ 1) answers of one target. Wrong ones spread evenly over `wrong_answers` (≥ 1) plausible answers.
+    """Values `samples` (≥ 1) answers of one target. Wrong answers are uniform over `wrong_answers` (≥ 1) options.
 
-    `rho`: share of requests on which a target always says the same, right or wrong; on the others it draws anew.
+    `rho`: share of requests on which a target always gives the same answer; on the others it draws anew.
     """
     p = np.asarray(p, dtype=np.float64)
     right = rho * p + (1 - rho) * p**samples
@@ -82,9 +82,9 @@ def agreement(p: Vector, samples: int, wrong_answers: float = 4.0, rho: float = 
 def sample_value(
     cost: Vector, p: Vector, samples: int, *, wrong_answers: float = 4.0, repeat_rho: float = 0.5, rho: float = RHO
 ) -> CascadeValue:
-    """Every pair [..., sampled, other]: `samples` of the first, given if all agree; where one differs the other.
+    """Values every pair [..., sampled, other]: up to `samples` answers of the first, then the other unless all agree.
 
-    The diagonal: the same target is asked once more, and it is as right as its samples are where they differ.
+    On the diagonal the same target is asked once more, and is as often right as its samples are where they differ.
     """
     agreed = agreement(p, samples, wrong_answers, repeat_rho)
     first, second = p[..., :, None], p[..., None, :]
@@ -98,5 +98,5 @@ def sample_value(
 
 
 def _share(part: Vector, whole: Vector) -> Vector:
-    """part / whole; 0 where there is no whole."""
+    """Returns part / whole; 0 where whole is 0."""
     return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
