@@ -1,1 +1,1 @@
-"""Redaction: findings become placeholders in what is sent, and values again in the answer."""
+"""Redaction: findings are replaced by placeholders in requests, and placeholders by the values in answers."""

@@ -1,4 +1,4 @@
-"""Redaction: values become placeholders before a request leaves."""
+"""Redaction: replaces values by placeholders before a request leaves."""
 
 import hmac
 from base64 import b32encode, urlsafe_b64decode, urlsafe_b64encode
@@ -15,19 +15,19 @@ from msgspec import Raw, structs
 from router.types.request import Finding, Passage, Path, Request
 from router.types.tables import table
 
-# JSON inside a string: arguments of tools, structured answers, tool results. A value stands there in its escapes.
+# JSON inside a string: tool arguments, structured answers, tool results. Values in it are escaped.
 
 _STRING = re2.compile(r'(?s)"(?:[^"\\]|\\.)*"')
 _ESCAPE = re2.compile(r"(?s)\\(?:u[dD][89aAbB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|.)")
 _NUMBER = frozenset("0123456789+-.eE")
 _LONGEST_ESCAPE = 12
 _MOST_BACKSLASHES = 1_000
-"""In a row; who writes more gets a text that is not JSON any more."""
+"""Maximum number of backslashes in a row that are counted; with more, the result may not be valid JSON."""
 _LISTS = ("[{", "[[", '["')
 
 
 class RedactedSpan(NamedTuple):
-    """Characters to replace. `quoted`: they are a number, and a string comes in its place."""
+    """Characters to replace. `quoted`: they are a JSON number, which a string replaces."""
 
     start: int
     end: int
@@ -35,12 +35,12 @@ class RedactedSpan(NamedTuple):
 
 
 def head(before: str, text: str) -> str:
-    """The first two characters of a text, blanks apart, by which `is_json` judges; `before`: those known so far."""
+    """Returns the first two non-blank characters of a text, by which `is_json` judges. `before`: those known so far."""
     return before if len(before) > 1 else before + "".join(text.split(None, 2)[:2])[: 2 - len(before)]
 
 
 def is_json(field: object, head: str) -> bool:
-    """A whole text and one that still grows must be judged alike, so by their beginnings."""
+    """Returns whether a text is JSON, by its beginning only, so that streamed and whole texts are judged alike."""
     return field == "arguments" or head[:1] == "{" or head in _LISTS
 
 
@@ -49,7 +49,7 @@ def escaped(value: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """As it is where it isn't the inside of a JSON string."""
+    """Decodes the inside of a JSON string; returns other text unchanged."""
     try:
         return msgspec.json.decode(f'"{text}"', type=str) if "\\" in text else text
     except msgspec.DecodeError:
@@ -57,7 +57,7 @@ def unescaped(text: str) -> str:
 
 
 class Strings:
-    """The strings of one JSON text: what lies outside of them can't be replaced by just anything."""
+    """The strings of one JSON text; outside of them only whole numbers can be replaced."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -65,19 +65,19 @@ class Strings:
         self._ends = [last for _, last in self._spans]
 
     def parts(self, start: int, end: int) -> list[RedactedSpan]:
-        """What to replace for `text[start:end]` so that JSON stays JSON: insides of strings, or a whole number."""
+        """Returns what to replace for `text[start:end]` to keep valid JSON: insides of strings, or a whole number."""
         parts = list[RedactedSpan]()
         for first, last in self._spans[bisect_right(self._ends, start) :]:
             if first >= end:
                 break
-            # The n of \n belongs to no value, but the letter of \u00fc may: an escape is in or out as a whole.
+            # An escape is replaced whole: \u00fc may be a letter of the value, but the n of \n belongs to none.
             escape, behind = self._escape(max(start, first + 1))
             begin = escape if unescaped(self._text[escape:behind]).isalnum() else behind
             parts.append(RedactedSpan(begin, self._escape(min(end, last - 1))[1]))
         return [part for part in parts if part.start < part.end] if parts else [self._number(start, end)]
 
     def _escape(self, place: int) -> tuple[int, int]:
-        """Of the escape that `place` would cut; else (place, place)."""
+        """Returns the span of the escape that `place` would cut; (place, place) if there is none."""
         for first in range(max(0, place - _LONGEST_ESCAPE + 1), place):
             before = self._text[max(0, first - _MOST_BACKSLASHES) : first]
             if self._text[first] == "\\" and (len(before) - len(before.rstrip("\\"))) % 2 == 0:
@@ -95,26 +95,26 @@ class Strings:
         return RedactedSpan(start, end, quoted=_NUMBER.issuperset(text[start:end]))
 
 
-# What stands for a value: `<EMAIL_K4Q7ZB2M>`, the same for the same value in every turn of a session.
+# Placeholders, e.g. `<EMAIL_K4Q7ZB2M>`: the same for the same value in every turn of a session.
 
 SPELT = table("redact/data/placeholders.yaml")
 OPEN, CLOSE = "<", ">"
 SHORTEST_TAG, LONGEST_TAG, STEP = 8, 52, 4
-"""Base32 characters of a tag: 40 bits, which nobody writes by chance, up to all of an HMAC-SHA256."""
+"""Base32 characters of a tag: 40 bits, which no text has by chance, up to a whole HMAC-SHA256."""
 _LONGEST_KIND = 24
 _TAGS = re2.compile(rf"_([A-Za-z2-7]{{{SHORTEST_TAG},}})")
 _LABEL = b"placeholder\0"
 
 
 def kind(detector: str) -> str:
-    """The word that tells the model what stood here: "identifiers.email" → EMAIL."""
+    """Returns the word that tells the model what was replaced, e.g. "identifiers.email" → EMAIL."""
     family, _, form = detector.partition(".")
     letters = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in form.upper())
     return SPELT["families"].get(family) or letters.strip("_")[:_LONGEST_KIND].strip("_") or "VALUE"
 
 
 def name(kinds: Mapping[str, str], key: bytes, request: bytes) -> dict[str, str]:
-    """A placeholder for each value. `kinds`: value → kind; `request`: its bytes, whose own words are not taken."""
+    """Returns a placeholder for each value. `kinds`: value → kind; `request`: bytes whose own tags are avoided."""
     codes = {
         value: b32encode(hmac.digest(key, _LABEL + value.encode(), "sha256")).decode().rstrip("=") for value in kinds
     }
@@ -123,7 +123,7 @@ def name(kinds: Mapping[str, str], key: bytes, request: bytes) -> dict[str, str]
 
 
 def tags(codes: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
-    """The beginnings of the codes, each as short as it can be and still differ from all others and those `taken`."""
+    """Returns the shortest prefix of each code that differs from those of all others and of the codes `taken`."""
     shortest: dict[str, str] = {}
     for length in range(SHORTEST_TAG, LONGEST_TAG + 1, STEP):
         if len(shortest) == len(codes):
@@ -136,17 +136,17 @@ def tags(codes: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
 
 
 def core(placeholder: str) -> str:
-    """Without its marks, for where they are not allowed: names, ids, keys, links."""
+    """Returns a placeholder without angle brackets, for names, ids, keys and links, where they are not allowed."""
     return placeholder[len(OPEN) : -len(CLOSE)]
 
 
-# The strings of a JSON value, each with the place to put another.
+# The strings of a JSON value, each with the place where to write another.
 
 _TEXTUAL = b'"[{'
 
 
 class TextSlot(NamedTuple):
-    """`path` as in `Passage`: that of a key ends with the key itself, so it is that of its value too."""
+    """A string in a JSON value. `path` as in `Passage`; a key's path ends with the key, so its value has the same."""
 
     path: Path
     text: str
@@ -158,12 +158,12 @@ class TextSlot(NamedTuple):
 
     @property
     def field(self) -> object:
-        """The name that the text stands under, also as a member of a list."""
+        """Name of the member that the text belongs to, also if the text is in a list."""
         return next((part for part in reversed(self.path) if isinstance(part, str)), "")
 
 
 def tree(body: Mapping[str, Raw], leave: Iterable[str] = ()) -> dict[str, Any]:
-    """The fields that may hold text, decoded, but for those to `leave`."""
+    """Decodes the fields that may hold text, except those in `leave`."""
     return {
         field: msgspec.json.decode(raw)
         for field, raw in body.items()
@@ -172,7 +172,7 @@ def tree(body: Mapping[str, Raw], leave: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def slots(root: dict[str, Any]) -> Iterator[TextSlot]:
-    """In no particular order. The keys of `root` itself are the API's own."""
+    """Yields all strings, in no particular order. The keys of `root` itself are the API's own, so they are left out."""
     waiting: list[tuple[Path, Any]] = [((), root)]
     while waiting:
         path, container = waiting.pop()
@@ -187,7 +187,7 @@ def slots(root: dict[str, Any]) -> Iterator[TextSlot]:
 
 
 def put(changes: Iterable[tuple[TextSlot, str]]) -> frozenset[str]:
-    """Writes the new texts in place; returns the fields of the root in which something changed."""
+    """Writes the new texts in place; returns the top-level fields that changed."""
     renamed: dict[int, tuple[Any, dict[str, str]]] = {}
     touched = set()
     for slot, text in changes:
@@ -204,17 +204,17 @@ def put(changes: Iterable[tuple[TextSlot, str]]) -> frozenset[str]:
 
 
 def encoded(body: Mapping[str, Raw], root: Mapping[str, Any], touched: Iterable[str]) -> dict[str, Raw]:
-    """`body` with its touched fields as they are in `root`; all other bytes stay."""
+    """Returns `body` with the touched fields encoded from `root`; other bytes stay unchanged."""
     return {**body, **{field: Raw(msgspec.json.encode(root[field])) for field in touched}}
 
 
-# The gateway's own envelope for thoughts, in which clients of the Responses API send them back: values in it count.
+# The gateway's envelope for thoughts, which clients of the Responses API send back; values in it are replaced too.
 
 PREFIX = "lowpass1."
 
 
 def opened(text: str) -> str | None:
-    """The JSON in it; None for everything else."""
+    """Returns the JSON in an envelope; None for any other text."""
     if not text.startswith(PREFIX):
         return None
     try:
@@ -227,18 +227,18 @@ def closed(json: str) -> str:
     return PREFIX + urlsafe_b64encode(json.encode()).decode()
 
 
-# Where in the texts of a request the values stand: at the places of the findings, and wherever else they occur.
+# Where values stand in a request: at the places of the findings, and wherever else they occur.
 
 LONG = 8
-"""Characters from which on a value is found inside of words too; a shorter one may be part of a word by chance."""
+"""Minimum length of a value that is also replaced inside of words; a shorter one may be part of a word by chance."""
 MOST_READ = 2**30
-"""Characters that are read to find values elsewhere: a tenth of a second. The shortest are left to the next look."""
+"""Maximum characters read to find values elsewhere (0.1 s); the shortest values are left to the next scan."""
 _TEXTS, _NARROW = frozenset(SPELT["texts"].split()), frozenset(SPELT["narrow"].split())
 _SMALL = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
 
 class RedactionMark(NamedTuple):
-    """Characters of a passage that are to be replaced, and what they are."""
+    """Characters of a passage to replace, and their kind."""
 
     start: int
     end: int
@@ -246,7 +246,7 @@ class RedactionMark(NamedTuple):
 
 
 def marks(findings: Iterable[Finding]) -> dict[Path, list[RedactionMark]]:
-    """By the paths of the exact ones, in the order of their starts."""
+    """Returns the marks of exact findings by path, ordered by start."""
     by_path: dict[Path, list[RedactionMark]] = {}
     for finding in sorted(findings, key=lambda each: (each.start, -each.end, each.detector)):
         if finding.exact and finding.end > finding.start:
@@ -256,7 +256,7 @@ def marks(findings: Iterable[Finding]) -> dict[Path, list[RedactionMark]]:
 
 
 def merged(ordered: Sequence[RedactionMark]) -> Iterator[RedactionMark]:
-    """What overlaps or touches is one, of the kind of its widest. `ordered` by their starts."""
+    """Merges marks that overlap or touch; the widest one gives the kind. `ordered`: by start."""
     if not ordered:
         return
     (start, end, name), widest = ordered[0], 0
@@ -271,7 +271,7 @@ def merged(ordered: Sequence[RedactionMark]) -> Iterator[RedactionMark]:
 
 
 class RedactedText:
-    """One string of the request, and what of it is to be replaced by placeholders."""
+    """One string of the request, and which of its characters are to be replaced."""
 
     def __init__(self, slot: TextSlot) -> None:
         self.slot = slot
@@ -287,7 +287,7 @@ class RedactedText:
         return bool(self._found)
 
     def cover(self, start: int, end: int) -> Iterator[tuple[str, str]]:
-        """(characters, value) of what stands there and is to be replaced from now on. A number is so as a whole."""
+        """Marks characters to be replaced; yields (characters, value) for each new part. Numbers are covered whole."""
         text = self.text
         self._covered = self._covered or bytearray(len(text))
         if self._json and self._strings is None:
@@ -301,7 +301,7 @@ class RedactedText:
                 yield spelt, value
 
     def replaced(self, names: Mapping[str, str]) -> str:
-        """`names`: value → placeholder."""
+        """Returns the text with placeholders. `names`: value → placeholder."""
         if not self._found:
             return self.slot.text
         text, pieces, at = self.text, [], 0
@@ -315,7 +315,7 @@ class RedactedText:
 
 
 def elsewhere(texts: Sequence[RedactedText], kinds: dict[str, str], spelt: Mapping[str, str]) -> None:
-    """Covers what literally stands anywhere else. `spelt`: characters → kind; values so found are added to `kinds`."""
+    """Covers all other occurrences of the values. `spelt`: characters → kind; values found are added to `kinds`."""
     starts, length = [], 0
     for text in texts:
         starts.append(length)
@@ -332,12 +332,12 @@ def elsewhere(texts: Sequence[RedactedText], kinds: dict[str, str], spelt: Mappi
 
 
 def spellings(value: str) -> set[str]:
-    """As it is, and inside of JSON, of encoders that keep to ASCII too."""
+    """Returns a value as it is and as JSON encoders write it, with or without ASCII escapes."""
     return {value, escaped(value), dumps(value)[1:-1]}
 
 
 def _meant(form: str, within: RedactedText, start: int) -> bool:
-    """These characters are the value, and not a part of a word, nor a word of the API."""
+    """Returns whether these characters are the value, not a part of a word or a word of the API."""
     text, slot, end = within.text, within.slot, start + len(form)
     if _SMALL.issuperset(form) and len(text) == len(form):
         return not slot.is_key and slot.field in _TEXTS
@@ -346,19 +346,19 @@ def _meant(form: str, within: RedactedText, start: int) -> bool:
 
 
 def _joined(left: str, right: str) -> bool:
-    """Both are of one word."""
+    """Returns whether both characters belong to one word."""
     return (left.isalnum() or left == "_") and (right.isalnum() or right == "_")
 
 
-# A request with placeholders in the place of what was found in it.
+# A request with placeholders instead of its findings.
 
 
 def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[Request, Mapping[str, str]]:
-    """The request without the values of its exact findings, and placeholder → value.
+    """Returns the request without the values of its exact findings, and placeholder → value.
 
-    `key` is the session's: the same value gets the same placeholder under it. Values are replaced where they were found
-    and wherever else they literally stand, in `body`, `chat`, `raw` and `passages`; sizes stay those of the original.
-    What is not exact stays where it is, so what is returned must be looked at again before it is said to be clean.
+    `key` is the session's: the same value gets the same placeholder under it. Values are replaced wherever they occur
+    in `body`, `chat`, `raw` and `passages`; sizes stay those of the original. Findings that are not exact stay, so the
+    result must be scanned again before it counts as clean.
     """
     marked = marks(findings)
     if not marked:
@@ -384,7 +384,7 @@ def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[R
 
 
 class _Form:
-    """The body as its client sent it, or as chat. Paths of findings are of the chat form where there is one."""
+    """The body as its client sent it, or as chat. Paths of findings refer to the chat form if there is one."""
 
     def __init__(self, fields: Mapping[str, Raw]) -> None:
         self._fields, self._root = fields, tree(fields, ("model",))
@@ -395,7 +395,7 @@ class _Form:
         return (bytes(raw) for raw in self._fields.values())
 
     def moved(self, names: Mapping[str, str]) -> dict[Path, str]:
-        """The path of each key that is replaced → the key that comes in its place."""
+        """Returns the path of each replaced key → the new key."""
         return {text.slot.path: text.replaced(names) for text in self.texts if text.slot.is_key and text.changed}
 
     def written(self, names: Mapping[str, str]) -> dict[str, Raw]:
@@ -406,9 +406,9 @@ class _Form:
 def _at(
     marked: Mapping[Path, Sequence[RedactionMark]], passages: Sequence[RedactedText], read: Sequence[RedactedText]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Covers the places of the findings; returns value → kind, and the same of all spellings to be looked for.
+    """Covers the places of the findings; returns value → kind, and spelling → kind for the search elsewhere.
 
-    A key and its value have one path: where both could be meant, both are covered, and neither is looked for elsewhere.
+    A key and its value share a path: where a finding fits both, both are covered, but not searched for elsewhere.
     """
     texts: dict[Path, set[str]] = {}
     for text in passages:

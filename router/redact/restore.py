@@ -1,4 +1,4 @@
-"""Restoring: placeholders in answers and streams become the values again."""
+"""Restoring: replaces placeholders in answers and streams by the values."""
 
 import string
 from bisect import bisect_left
@@ -12,13 +12,13 @@ from msgspec import Raw, Struct
 
 from router.redact.redact import SHORTEST_TAG, SPELT, TextSlot, core, encoded, escaped, head, is_json, put, slots, tree
 
-# Placeholders as models write them: in HTML's and JSON's escapes, in small letters, without their marks.
+# Placeholders as models write them: with HTML or JSON escapes, in lower case, without their marks.
 
 _MARKS: dict[str, str] = SPELT["marks"]
 _SLASHES = 2
-"""Backslashes that Markdown puts before an underscore, itself maybe in JSON."""
+"""Maximum number of backslashes before an underscore: one from Markdown, doubled in JSON."""
 _MOST_MARKS = 20
-"""Characters of both marks, at most."""
+"""Maximum number of characters of both marks."""
 _RUN = string.ascii_letters + string.digits + "_\\<>&;#%"
 _FIRST = "<&\\%"
 _TAG = re2.compile(rf"_([A-Za-z2-7]{{{SHORTEST_TAG}}})")
@@ -26,7 +26,7 @@ _CLOSING, _UNFINISHED = re2.compile(SPELT["closing"]), re2.compile(SPELT["unfini
 
 
 class Restored(NamedTuple):
-    """`held` may be the beginning of a placeholder; `last`: up to two characters that stand before what follows."""
+    """`held` may be the beginning of a placeholder; `last`: up to two characters before the text that follows."""
 
     text: str
     held: str = ""
@@ -45,7 +45,7 @@ class _Placeholder(NamedTuple):
 
 
 class PlaceholderMatcher:
-    """Of the placeholders of one request. No pattern is made of them: thousands would be too many for one."""
+    """Finds the placeholders of one request by their tags; one pattern of thousands of names would be too large."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = {core(placeholder): value for placeholder, value in values.items()}
@@ -56,13 +56,13 @@ class PlaceholderMatcher:
         self._longest = _MOST_MARKS + max((len(name) + _SLASHES * name.count("_") for name in self._names), default=0)
 
     def in_bytes(self, data: bytes) -> bool:
-        """A placeholder may be there."""
+        """Returns whether a placeholder may be in `data`."""
         return any(tag.decode().upper() in self._by_tag for tag in _TAG.findall(data))
 
     def restore(self, text: str, *, json: bool, last: str = "", more: bool = False) -> Restored:
-        """`text` with values in the place of placeholders, escaped where it is `json`; `more` of it may come.
+        """Replaces placeholders by their values, escaped if the text is `json`. `more`: the text may continue.
 
-        `last`: what stands before it.
+        `last`: the characters before it.
         """
         pieces, at, end = [], 0, len(text)
         for match in self._find(text) if "_" in text else ():
@@ -74,7 +74,7 @@ class PlaceholderMatcher:
             if more and opening and not closing and _CLOSING.fullmatch(text[match.end :]):
                 end = match.start - len(opening)
                 break
-            # Both marks go with the placeholder; one alone is the text's own.
+            # Both marks are removed with the placeholder; a single one belongs to the text.
             paired = bool(opening) and _MARKS[opening] == closing
             plain = not paired and opening.endswith("<") and closing == ">"
             value = self._values[match.name]
@@ -87,7 +87,7 @@ class PlaceholderMatcher:
         return Restored("".join([*pieces, rest]), text[end:], (rest if at else last + rest)[-2:])
 
     def _find(self, text: str) -> Iterator[_Placeholder]:
-        """In their order; they don't overlap, for a tag has no underscore."""
+        """Yields the placeholders in order; they can't overlap, since a tag has no underscore."""
         for match in _TAG.finditer(text):
             for name in self._by_tag.get(match.group(1).upper(), ()):
                 kind, _, tag = name.rpartition("_")
@@ -97,7 +97,7 @@ class PlaceholderMatcher:
                     yield _Placeholder(start, end, name)
 
     def _unfinished_from(self, text: str, at: int, last: str) -> int:
-        """Where what may become a placeholder begins; `text` up to `at` is done."""
+        """Returns where a possible beginning of a placeholder starts; `text` up to `at` is done."""
         tail = text[max(at, len(text) - self._longest) :]
         run = tail[len(tail.rstrip(_RUN)) :]
         start = len(text) - len(run)
@@ -123,7 +123,7 @@ class PlaceholderMatcher:
 
 
 def _kind_from(text: str, end: int, kind: str) -> int:
-    """Where `kind` begins that ends at the underscore before its tag; -1 where something else stands there."""
+    """Returns where `kind` starts if it ends at the underscore before its tag; else -1."""
     for word in reversed(kind.split("_")):
         bare = text[max(0, end - _SLASHES) : end].rstrip("\\")
         end -= min(end, _SLASHES) - len(bare)
@@ -134,16 +134,16 @@ def _kind_from(text: str, end: int, kind: str) -> int:
 
 
 def _begins(text: str, place: int, at: int, last: str) -> bool:
-    r"""No word goes on here, as none does behind a placeholder, which ends `at`; the n of a \n is none."""
+    r"""Returns whether a name may begin at `place`: no letter precedes (but \n's n may), or a placeholder does."""
     before = text[place - 2 : place] if place > 1 else (last + text[:place])[-2:]
     return place == at > 0 or not (before[-1:].isascii() and before[-1:].isalnum()) or before[:-1] == "\\"
 
 
-# A text that comes in pieces.
+# A text that arrives in pieces.
 
 
 class StreamRestorer:
-    """One text of a stream; `held` is its end so far that may be the beginning of a placeholder."""
+    """Restores one text of a stream; `held` is its end so far that may be the beginning of a placeholder."""
 
     __slots__ = ("_field", "_head", "_last", "_speller", "held")
 
@@ -164,11 +164,11 @@ class StreamRestorer:
         return text
 
 
-# Most events of a stream differ from the one before in their text only: that one is restored without parsing.
+# Most events of a stream differ from the previous one in their text only; these are restored without parsing.
 
 
 class ChunkTemplate(Struct):
-    """What stands around the text. In a JSON string every quote is escaped, so text without backslashes ends at one."""
+    """The bytes around an event's text. JSON escapes quotes, so text without backslashes ends at the first quote."""
 
     before: bytes
     after: bytes
@@ -178,7 +178,7 @@ class ChunkTemplate(Struct):
         return "Usual()"
 
     def event(self, event: bytes) -> bytes | None:
-        """None: it is not of this form."""
+        """Returns the restored event; None if it does not match the template."""
         if not event.startswith(self.before):
             return None
         start = len(self.before)
@@ -192,7 +192,7 @@ class ChunkTemplate(Struct):
 
 
 def learn(event: bytes, field: str, text: str, growing: StreamRestorer) -> ChunkTemplate | None:
-    """From an event that is one of this kind; None where its text is escaped, or stands there twice."""
+    """Makes a template from an event; None if its text is escaped or occurs twice."""
     for colon in (b'":"', b'": "'):
         opening = b'"' + field.encode() + colon
         parts = event.split(opening + text.encode() + b'"')
@@ -201,7 +201,7 @@ def learn(event: bytes, field: str, text: str, growing: StreamRestorer) -> Chunk
     return None
 
 
-# The chunks of chat and of completions.
+# The chunks of chat and completions.
 
 _WHOLE = frozenset(SPELT["whole"].split())
 _HEAD = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
@@ -210,7 +210,7 @@ _Place = tuple[str | int, ...]
 
 
 class ChatRestorer:
-    """Each text of each choice grows for itself: `delta.content`, `text`, the arguments of each call …"""
+    """Restores each text of each choice separately: `delta.content`, `text`, the arguments of each call, etc."""
 
     def __init__(self, speller: PlaceholderMatcher) -> None:
         self._speller = speller
@@ -219,11 +219,11 @@ class ChatRestorer:
         self._usual: ChunkTemplate | None = None
 
     def again(self, events: bytes) -> bytes | None:
-        """The hot path: one event that differs from the one before in its text only. None: it is something else."""
+        """The hot path: restores an event that differs from the previous one in its text only; else returns None."""
         return self._usual.event(events) if self._usual is not None else None
 
     def event(self, event: bytes, fields: dict[str, Raw]) -> bytes:
-        """`event` as it is where nothing in it changes; what must come before it stands before it."""
+        """Restores an event, after any held text that must precede it; unchanged if there is nothing to restore."""
         choices = msgspec.json.decode(fields["choices"])
         if not choices:
             return self.end() + event
@@ -236,16 +236,16 @@ class ChatRestorer:
         return waiting + (_frame({**fields, "choices": choices}) if changed else event)
 
     def end(self) -> bytes:
-        """What still waits."""
+        """Returns all held text as events."""
         return b"".join([self._rest(index, frozenset()) for index in self._growing])
 
     def _choice(self, choice: dict[str, Any], event: bytes) -> tuple[bytes, bool]:
-        """Restores it in place; returns the event that must come before, and whether anything changed."""
+        """Restores a choice in place; returns an event that must precede it, and whether anything changed."""
         index, last, changed = choice.get("index", 0), bool(choice.get("finish_reason")), False
         known = self._growing.setdefault(index, {})
         leaves = list(_leaves(choice, ()))
         grown = [(place, text) for _, place, text in leaves if text and place[-1] not in _WHOLE]
-        # Where a thought ends and speech begins, or speech and a call, nothing of the former is to come.
+        # When thinking ends and text begins, or text ends and a call begins, the former is complete.
         before = self._rest(index, frozenset(place[:2] for place, _ in grown)) if grown else b""
         for container, place, text in leaves:
             restored = self._restored(known, place, text, last)
@@ -267,7 +267,7 @@ class ChatRestorer:
         return growing.end(text) if last else growing.feed(text)
 
     def _rest(self, index: int, going_on: frozenset[_Place]) -> bytes:
-        """What waits in a choice, but for the fields that go on, as an event of its own."""
+        """Returns the held texts of a choice as an event of their own, except for fields that continue."""
         choice: dict[str, Any] = {}
         for place, growing in self._growing[index].items():
             if growing.held and place[:2] not in going_on:
@@ -279,7 +279,7 @@ class ChatRestorer:
 
 
 def _leaves(choice: dict[str, Any], path: _Place) -> Iterator[tuple[dict[str, Any], _Place, str]]:
-    """The strings of a choice; members of lists are known by their `index`."""
+    """Yields the strings of a choice; members of lists are identified by their `index`."""
     for name, value in choice.items() if path else ((name, choice.get(name)) for name in _TEXTS):
         if isinstance(value, str):
             yield choice, (*path, name), value
@@ -292,7 +292,7 @@ def _leaves(choice: dict[str, Any], path: _Place) -> Iterator[tuple[dict[str, An
 
 
 def _add(choice: dict[str, Any], place: _Place, text: str) -> None:
-    """Puts `text` where `_leaves` would find it at `place`."""
+    """Writes `text` where `_leaves` finds it at `place`."""
     into: Any = choice
     for part, following in pairwise(place):
         if isinstance(part, int):
@@ -312,7 +312,7 @@ def _frame(event: Mapping[str, Any], prefix: bytes = b"") -> bytes:
     return prefix + b"data: " + msgspec.json.encode(event) + b"\n\n"
 
 
-# The events of a provider's own Responses stream: deltas that grow, and events that repeat what has grown.
+# The events of a Responses stream: deltas that grow, and events that repeat the whole text.
 
 _PLACE = ("item_id", "output_index", "content_index", "summary_index")
 _OVER = ("response.completed", "response.incomplete", "response.failed", "error")
@@ -330,7 +330,7 @@ _EVENT = msgspec.json.Decoder(_RestoredEvent)
 
 
 class _Open(Struct):
-    """A text that grows, and the latest event that it grew by."""
+    """A growing text and its latest event."""
 
     text: StreamRestorer
     prefix: bytes
@@ -338,16 +338,16 @@ class _Open(Struct):
 
 
 class ResponsesRestorer:
-    """What waits is sent as one delta more, so the events behind it get higher numbers."""
+    """Restores a Responses stream. Held text is sent as an additional delta, so later events get higher numbers."""
 
     def __init__(self, speller: PlaceholderMatcher, whole: Callable[[dict[str, Raw]], dict[str, Raw]]) -> None:
-        """`whole` restores an event that does not grow."""
+        """`whole` restores the fields of an event that is no delta."""
         self._speller, self._whole = speller, whole
         self._open: dict[tuple[object, ...], _Open] = {}
         self._added = self._number = 0
 
     def event(self, event: bytes, prefix: bytes, fields: dict[str, Raw]) -> bytes:
-        """`prefix`: what stands before its data. As it is where nothing in it changes."""
+        """Restores an event; unchanged if there is nothing to restore. `prefix`: its bytes before the data."""
         known = _EVENT.decode(msgspec.json.encode(fields))
         if known.sequence_number is not None:
             self._number = known.sequence_number
@@ -361,7 +361,7 @@ class ResponsesRestorer:
         return waiting + self._sent(event, prefix, fields, self._whole(fields))
 
     def end(self) -> bytes:
-        """What still waits."""
+        """Returns all held text as events."""
         return b"".join([self._rest(place) for place in self._open])
 
     def _delta(self, event: bytes, prefix: bytes, fields: dict[str, Raw], kind: str, delta: str) -> bytes:
@@ -400,16 +400,16 @@ def _raw(value: object) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
-# The values come back in the answer: in a whole one, and in a stream whose chunks cut placeholders anywhere.
+# The values return in the answer: in a whole one, or a stream whose chunks cut placeholders anywhere.
 
 _DATA = b"data: "
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 
 
 class Restorer:
-    """Of one request and one answer to it; `values`: placeholder → value. Never logged.
+    """Restores one answer; `values`: placeholder → value. Must never be logged.
 
-    `logprobs` keep the tokens that the model wrote: a value has none.
+    `logprobs` keep the tokens that the model wrote, since values have none.
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
@@ -421,7 +421,7 @@ class Restorer:
         return "Restorer()"
 
     def body(self, fields: dict[str, Raw]) -> dict[str, Raw]:
-        """A whole answer of any endpoint."""
+        """Restores a whole answer of any endpoint."""
         concerned = {name: raw for name, raw in fields.items() if self._speller.in_bytes(bytes(raw))}
         if not concerned:
             return fields
@@ -429,14 +429,14 @@ class Restorer:
         return encoded(fields, root, put([(slot, self._restored(slot)) for slot in slots(root)]))
 
     def feed(self, events: bytes) -> bytes:
-        """Whole SSE events → the same with values. What may be the beginning of a placeholder waits for its rest."""
+        """Restores whole SSE events. A possible beginning of a placeholder is held until its rest arrives."""
         usual = self._chat.again(events)
         if usual is not None:
             return usual
         return b"".join([self._event(event + b"\n\n") for event in events.split(b"\n\n") if event])
 
     def end(self) -> bytes:
-        """What still waits, where no event of the answer has said that it is over."""
+        """Returns the text still held if no event has ended the answer."""
         return self._chat.end() + self._responses.end()
 
     def _event(self, event: bytes) -> bytes:
@@ -453,7 +453,7 @@ class Restorer:
                 return self._chat.event(event, fields)
             return self._responses.event(event, event[:start], fields)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return event  # some engines cut characters in two: the client is told as much as it is without us
+            return event  # some engines cut characters in two; pass them on as they are
 
     def _restored(self, slot: TextSlot) -> str:
         if "logprobs" in slot.path:
