@@ -1,2 +1,2 @@
-"""How good answers are: verifiers and a judge say so, and what they say is learned from. Imported by a child process
-too, so nothing is imported here."""
+"""Quality of answers: verifiers, a judge, and learning from their verdicts. A child process imports this package too,
+so nothing is imported here."""

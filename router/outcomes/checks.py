@@ -1,4 +1,4 @@
-"""Every check of a policy: the verifiers, one's own over HTTP or in Python, and the judge."""
+"""All checks of a policy: built-in verifiers, the operator's own over HTTP or in Python, and the judge."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ from router.outcomes.verifiers import (
 from router.types.target import Model, Provider, Target, Terms, Wire
 from router.types.yaml_model import form
 
-# A service of the operator's says whether the answer is right, asked over HTTP.
+# HTTP verifier: a service of the operator's that says whether the answer is right.
 
 _ADDRESS: Any = re2.compile(r"https?://[^\s/?#@]+(/[^\s#]*)?")
 
@@ -59,7 +59,7 @@ Date = Annotated[str, form("date"), AfterValidator(_in_the_calendar)]
 
 
 class VerifierTerms(AnswerShape):
-    """What its operator vouches for, in the words of a target's terms. What is left out is not promised."""
+    """What the verifier's operator guarantees, in a target's terms; what is left out is not promised."""
 
     training: bool | None = Field(None, description="It may train on what it is told.")
     retention_days: Annotated[int, Field(ge=0)] | None = Field(None, description="How long that is kept.")
@@ -86,7 +86,7 @@ class VerifierTerms(AnswerShape):
 
 
 class HttpVerifier(VerifierPart):
-    """POST of `{answer, expected, request_id, target}`; it says `{"score": 0 … 1}` or `{"passed": true}`."""
+    """Is sent `{answer, expected, request_id, target}` by POST; replies `{"score": 0 … 1}` or `{"passed": true}`."""
 
     kind: Literal["http"]
     url: Url = Field(description="Where it listens.")
@@ -109,7 +109,7 @@ class HttpVerifier(VerifierPart):
 
     @cached_property
     def place(self) -> Target:
-        """As the egress filter sees it: a target like any other."""
+        """The verifier as a target, as the egress filter sees it."""
         parts = urlsplit(self.url)
         base = f"{parts.scheme}://{parts.netloc}"
         name, wire = f"verifier.{self.name}", Wire.OPENAI_COMPATIBLE
@@ -124,13 +124,13 @@ class HttpVerifier(VerifierPart):
         return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
-# A function of the operator's says whether the answer is right, in a process of its own.
+# Python verifier: a function of the operator's, run in a process of its own.
 
 _NAMED: Any = re2.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def _installed(function: str) -> str:
-    """Only looked for: to import it would run it here."""
+    """Checks that the function's package exists, without importing it, since that would run its code here."""
     if _NAMED.fullmatch(function) is None:
         raise mistake("a function of a module", 'write it like "my_checks.answers:is_right"')
     package = function.partition(":")[0].partition(".")[0]
@@ -144,7 +144,8 @@ Function = Annotated[str, AfterValidator(_installed)]
 
 
 class PythonVerifier(VerifierPart):
-    """`function(answer: dict, request: dict) -> bool | float | None`; it may hang, crash, and fill its memory."""
+    """Calls `function(answer: dict, request: dict) -> bool | float | None`, which may hang, crash or use much
+    memory."""
 
     kind: Literal["python"]
     function: Function = Field(description='"module:function".')
@@ -153,7 +154,7 @@ class PythonVerifier(VerifierPart):
     processes: Annotated[int, Field(ge=1, le=16)] = Field(1, description="How many answers are looked at side by side.")
 
 
-# What can say how good an answer is. One file each; a new verifier is a file and a name in the union.
+# The verifiers of a policy: a new one is a class and a name in this union.
 
 Verifier = Annotated[
     JsonSchema | ToolCallValid | Regex | Number | Exact | Refusal | Empty | Truncated | HttpVerifier | PythonVerifier,
@@ -161,11 +162,11 @@ Verifier = Annotated[
 ]
 
 
-# What the verifiers and the judge of one route mean together: mistakes that no part shows by itself.
+# Mistakes that only the verifiers, the judge and the targets of a route together show.
 
 
 class VerifierMistake(Struct, frozen=True):
-    """`at`: keys and indexes from the route down to the value."""
+    """A mistake in a route's checks. `at`: keys and indexes from the route down to the value."""
 
     at: tuple[str | int, ...]
     problem: str
@@ -173,7 +174,7 @@ class VerifierMistake(Struct, frozen=True):
 
 
 def mistakes(verifiers: Sequence[Verifier], judge: Judge | None, targets: Sequence[str]) -> Iterator[VerifierMistake]:
-    """`targets`: the route's own."""
+    """Yields the mistakes of a route's checks. `targets`: the route's own."""
     named: dict[str, int] = {}
     for place, verifier in enumerate(verifiers):
         if verifier.name in named:

@@ -1,6 +1,6 @@
-"""The child: calls a function that is named to it, and says what that said. `python -m router.outcomes.child`.
+"""The child process of a Python verifier, `python -m router.outcomes.child`: calls a function, returns its results.
 
-Its standard output is a pipe to the gateway, so whatever a function prints goes nowhere instead.
+Its standard output is a pipe to the gateway, so what the function prints is discarded.
 """
 
 import json
@@ -17,17 +17,17 @@ from typing import Any, BinaryIO
 
 Function = Callable[..., Any]
 LOOK_S = 1.0
-"""How often the gateway is looked for: a function that hangs must not outlive it."""
+"""Interval in seconds at which the child checks that the gateway is alive, so that it never outlives it."""
 
 
 def main() -> None:
-    """`argv`: the function, and the megabytes that it may use."""
-    # What stands in for standard input and output from now on is empty.
+    """Serves calls until standard input ends. `argv`: the function, and its memory limit in megabytes."""
+    # Keep the pipes to the gateway; the function gets empty standard input and output.
     answers, questions = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    # The address space, also of those that it starts. No core is left behind: it would hold prompts.
+    # Limits the address space, of subprocesses too. No core dumps: they would hold prompts.
     resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]) << 20,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.addaudithook(_no_network)
@@ -40,14 +40,14 @@ def main() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """And all that was started here: it is a group of its own."""
+    """Kills this process group, with all that was started here, once the parent has ended."""
     while os.getppid() == parent:
         time.sleep(LOOK_S)
     os.killpg(0, signal.SIGKILL)
 
 
 def _no_network(event: str, arguments: tuple[Any, ...]) -> None:
-    """What it is told stays here. No sandbox: it keeps libraries from calling home, not code that means to."""
+    """Audit hook that denies network access. It stops libraries from sending data, but is no sandbox against intent."""
     if event in ("socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname"):
         raise PermissionError("a verifier in Python has no network: use kind: http")
 
@@ -56,14 +56,14 @@ def _called(function: Function, arguments: list[Any]) -> dict[str, Any]:
     try:
         return _score(function(*arguments))
     except MemoryError:
-        # Whatever else it needed may be lacking too: a fresh process is better.
+        # Other memory that it needs may be lacking too, so let a new process take over.
         os._exit(1)
-    except BaseException as error:  # also what only means to end this process
+    except BaseException as error:  # also what would end this process
         return {"failed": type(error).__name__}
 
 
 def _score(answer: Any) -> dict[str, Any]:
-    """A score from 0 to 1, a yes or no, or nothing. Arrays of one number are one."""
+    """Returns the reply for a score from 0 to 1, a boolean, None, or an array of one number."""
     if answer is None:
         return {"score": None}
     if isinstance(answer, str | bytes):

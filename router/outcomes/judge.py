@@ -18,11 +18,11 @@ from router.types.decision import Weighed
 from router.types.request import Caller, Limits, Request
 from router.types.tables import table
 
-# `judge:` of a route.
+# The `judge:` section of a route.
 
 
 class Judge(AnswerShape):
-    """Asked as if by the client: with the request's own key, session and classes, and from the same budgets."""
+    """A model that judges a share of the answers, with the request's own key, session, classes and budgets."""
 
     target: str = Field(min_length=1, description="Whom to ask.")
     share: Annotated[float, Field(gt=0, le=1)] = Field(0.05, description="Of the route's answers, at most.")
@@ -31,15 +31,15 @@ class Judge(AnswerShape):
     timeout_ms: Milliseconds = Field(60_000, description="For each of its two answers.")
 
 
-# What a judge is asked, and what it said. The texts go into its prompt and nowhere else.
+# The judge's prompt and its reply. The texts of a request are used in the prompt only.
 
 MOST_CHARS = 60_000
-"""Of question and answers together; longer ones are not judged, since judges lose the thread and cost too much."""
+"""Maximum characters of the question, and of the answer; judges lose track of longer ones, which also cost too much."""
 _WORDS: Mapping[str, str] = table("outcomes/judge.yaml")
 
 
 def question(request: Request) -> str:
-    """The conversation as JSON; empty: it holds what can't be told in words, or is too long."""
+    """Returns the conversation as JSON; empty if it has media or no text, or is too long."""
     turns = [{"role": passage.role, "text": passage.text} for passage in request.passages if passage.role]
     media = bool(request.images or request.audio_seconds or request.file_bytes != 0 or request.unscannable)
     text = json.dumps(turns, ensure_ascii=False)
@@ -47,7 +47,7 @@ def question(request: Request) -> str:
 
 
 def shown(answer: AnswerChoice) -> str:
-    """As JSON; empty: there is nothing to judge."""
+    """Returns the answer as JSON; empty if there is nothing to judge, or it is too long."""
     calls = [{"name": call.name, "arguments": call.arguments} for call in answer.tool_calls]
     fields: dict[str, object] = {"text": answer.text or answer.refusal}
     if calls:
@@ -57,7 +57,7 @@ def shown(answer: AnswerChoice) -> str:
 
 
 def body(judge: Judge, conversation: str, answer: str, *, reverse: bool) -> bytes:
-    """Of a chat request: whether `answer` is right or, `reverse`, whether it is wrong."""
+    """Returns the body of a chat request that asks whether `answer` is right, or if `reverse` whether it is wrong."""
     rules, demand = _WORDS["rules"], _WORDS["wrong" if reverse else "right"]
     if judge.rubric:
         rules += f" For this kind of request, right means: {judge.rubric}"
@@ -67,7 +67,7 @@ def body(judge: Judge, conversation: str, answer: str, *, reverse: bool) -> byte
 
 
 def verdict(reply: bytes) -> bool | None:
-    """Whether it said yes, in the last object of its text: some think aloud before it; None: it can't be understood."""
+    """Returns the verdict in the reply's last JSON object (models may think aloud first); None if there is none."""
     try:
         text = msgspec.json.decode(reply)["choices"][0]["message"]["content"]
         last = text[text.rindex("{") : text.rindex("}") + 1]
@@ -76,36 +76,36 @@ def verdict(reply: bytes) -> bool | None:
         return None
 
 
-# Whether a judge is believed: it agrees with itself in both orders, and with those who know. All of it comes from the
-# shared log, so that every gateway comes to the same.
+# Whether a judge is trusted: it must agree with itself on both questions, and with sources that decide. Based on the
+# shared log only, so that all gateways agree.
 
 GOOD = 0.8
-"""Least share of agreement, with itself and with others."""
+"""Minimum share of agreement, with itself and with others."""
 LEAST_PAIRS = 10
-"""Before so many it is not believed."""
+"""Minimum number of pairs of questions before a judge is trusted."""
 LEAST_GOLD = 20
-"""Before so many common answers it is not known how often it is right: it is half believed."""
+"""Minimum number of answers that others scored too; below it, a judge's accuracy is unknown and its weight halved."""
 UNKNOWN_WEIGHT = 0.5
 WINDOW = 200
-"""The latest pairs, and the latest common answers, that count."""
+"""Number of latest pairs, and of latest answers scored by others, that count."""
 MOST_WAITING = 10_000
-"""Answers that are remembered until another source says something of them."""
+"""Maximum number of answers that are remembered until another source scores them."""
 K = TypeVar("K")
 V = TypeVar("V")
 JUDGE = "judge."
 _Answer = tuple[str, int]
-"""Request and attempt."""
+"""Request id and number of the attempt."""
 
 
 class Kept(Struct, frozen=True):
-    """Of one judge, the latest last: to be kept through restarts."""
+    """Record of one judge, latest last, as stored in snapshots: self-consistency, and agreement with others."""
 
     pairs: list[bool]
     gold: list[bool]
 
 
 class Trust:
-    """Of all judges, by name. `observe` every row of the log, in its order."""
+    """The trust in each judge, by name. `observe` must get every row of the log, in order."""
 
     def __init__(self) -> None:
         self._records: dict[str, Kept] = {}
@@ -124,7 +124,7 @@ class Trust:
             _remember(self._gold, answer, passed)
 
     def weight(self, judge: str) -> float:
-        """What its next verdict counts; 0: it is kept, and not learned from."""
+        """Returns the weight of a judge's next verdict; 0: it is stored, but not learned from."""
         record = self._records.get(judge)
         if record is None or len(record.pairs) < LEAST_PAIRS or _share(record.pairs) < GOOD:
             return 0.0
@@ -173,24 +173,24 @@ def _remember(memory: dict[K, V], key: K, value: V) -> None:
     memory[key] = value
 
 
-# Judgements are spent where they tell most: on answers for which the two best targets are hardest to tell apart.
+# Judgements go to the most informative answers: those whose two best targets are hardest to tell apart.
 
 JUDGING_MOST_WAITING = 64
-"""Answers that wait to be judged; the least telling make room."""
+"""Maximum number of answers that wait to be judged; the least informative ones are dropped."""
 STALE_MS = 600_000
-"""An answer that waited so long is not judged any more."""
+"""Time in ms after which a waiting answer is no longer judged."""
 _log = logging.getLogger(__name__)
 
 Ask = Callable[[bytes, Caller, Limits], Awaitable[bytes]]
-"""A chat request's body, asked for `Caller` as any client is asked; its answer's body, or any exception."""
+"""Sends the body of a chat request on behalf of a caller; returns the answer's body, or raises any exception."""
 
 
 class Case(Struct, frozen=True):
-    """What it takes to have an answer judged, once the request itself is gone. Holds texts: for memory only."""
+    """What is needed to judge an answer after its request has ended. Holds texts, so it is kept in memory only."""
 
     judge: Judge
     row: SourceScore
-    """Of its answer, without a verdict."""
+    """The row for the log, without a score yet."""
     caller: Caller
     limits: Limits
     question: str
@@ -211,7 +211,7 @@ def case(
     priority: float,
     say: Callable[[SourceScore], object],
 ) -> Case | None:
-    """None: it can't be judged in words, or the answer is the judge's own."""
+    """Returns a case; None if it can't be judged from text, or the answer is the judge's own."""
     request, target = answered.request, answered.target.id
     question_text, answer = question(request), shown(answered.answers[0])
     if not question_text or not answer or target == judge.target:
@@ -223,7 +223,7 @@ def case(
             request_id=request.id, attempt=attempt, target=target, source=f"{JUDGE}{judge.target}", score=None
         ),
         caller=caller,
-        # What binds the request binds its judge; what it said of its own answer does not.
+        # The request's restrictions bind its judge; its wishes for its own answer don't.
         limits=Limits(
             session=limits.session,
             data_class=limits.data_class,
@@ -240,7 +240,7 @@ def case(
 
 
 def overlap(weighed: Sequence[Weighed]) -> float:
-    """How likely it is that the second best target is really the better one, times two: 0 … 1."""
+    """Returns twice the probability that the pass rates of the two best targets are the other way round: 0 … 1."""
     best = sorted(weighed, key=lambda candidate: (candidate.value_nano, -candidate.p))[:2]
     if len(best) < 2:
         return 0.0
@@ -249,17 +249,17 @@ def overlap(weighed: Sequence[Weighed]) -> float:
 
 
 class Judging:
-    """Await `run()` beside everything else. `count` hears of each pair of questions: judge, and what became of it."""
+    """Runs judgements. Await `run()` in the background. `count` is called with each judge and result."""
 
     def __init__(self, ask: Ask, trust: Trust, count: Callable[[str, str], object]) -> None:
         self._ask, self._trust, self._count = ask, trust, count
         self._waiting: list[Case] = []
         self._credit: dict[str, float] = {}
-        """Judgements that each judge may still make: every answer adds its share of one."""
+        """Number of judgements that each judge may still make; every answer adds its share."""
         self._come = asyncio.Event()
 
     def consider(self, judge: Judge, priority: float, make: Callable[[], Case | None]) -> None:
-        """Of every answer of the route; `make` is called only where its case may be heard. Returns at once."""
+        """Considers an answer of the route and returns at once; `make` is called only if its case may be judged."""
         self._credit[judge.target] = min(1.0 + judge.share, self._credit.get(judge.target, 0.0) + judge.share)
         full = len(self._waiting) == JUDGING_MOST_WAITING and priority <= self._waiting[-1].priority
         made = None if full else make()
@@ -277,11 +277,11 @@ class Judging:
                 await self.judge(next_one)
 
     async def judge(self, case: Case) -> None:
-        """Never raises, but where it is cancelled."""
+        """Judges a case. Raises nothing except on cancellation."""
         name = case.judge.target
         try:
             right, wrong = await self._asked(case, reverse=False), await self._asked(case, reverse=True)
-        except Exception as error:  # whatever it is, no client waits for it, nor may its text be told
+        except Exception as error:  # no client waits for it, and its message may hold text
             _log.info("judge %s gave no verdict (%s)", name, type(error).__name__)
             right = wrong = None
         if right is None or wrong is None:
@@ -293,7 +293,7 @@ class Judging:
         case.say(structs.replace(case.row, score=score, weight=weight))
 
     def _next(self) -> Case | None:
-        """The most telling of those whose judge has credit."""
+        """Returns the most informative case whose judge has credit."""
         latest = clock_ms() - STALE_MS
         self._waiting = [case for case in self._waiting if case.at_ms >= latest]
         for place, case in enumerate(self._waiting):

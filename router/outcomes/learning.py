@@ -1,4 +1,4 @@
-"""From the shared log to what estimates know: every gateway reads every row once, in the same order or nearly."""
+"""Learns from the shared log of outcomes: every gateway reads each row once, in nearly the same order."""
 
 import asyncio
 import logging
@@ -18,35 +18,35 @@ from router.types.target import Task
 
 NAME = "pass_rates"
 BATCH = 2_000
-"""Rows that are read at once; more of them wait for the next tick."""
+"""Maximum number of rows read at once; the rest wait for the next tick."""
 SLICE = 50
-"""Rows between two looks at everything else."""
+"""Number of rows after which other tasks of the event loop run."""
 PATIENCE_MS = 15_000
-"""A number that is missing may belong to a row that is not committed yet: this is longer than a commit may take."""
+"""Time in ms for which a missing position is waited for; longer than a commit may take."""
 MOST_REPLAYED = 200_000
-"""Rows, where nothing was saved: older ones count next to nothing."""
+"""Maximum number of rows read without a snapshot; older ones have almost no weight."""
 SAVE_EVERY = 300
-"""Ticks between two times that what was learned is saved."""
+"""Number of ticks between two snapshots."""
 _log = logging.getLogger(__name__)
 
 
 class OutcomeLearner(Protocol):
-    """What learns. `observe`: False, or ValueError, for an outcome that it can't learn from; `restore` likewise."""
+    """The estimates that learn. `observe` and `restore` return False or raise ValueError for unusable data."""
 
     def observe(self, outcome: Outcome) -> bool: ...
     def state(self) -> bytes: ...
     def restore(self, state: bytes) -> bool: ...
 
     def widen(self, target: str) -> object:
-        """`target` is not what it was."""
+        """Widens the estimates of `target` after it has changed."""
         ...
 
 
 class OutcomeLog(Struct, frozen=True):
-    """The shared log, and where snapshots are kept. All but `save` may block as long as the ledger does, and raise."""
+    """The shared log and the snapshots. All calls but `save` may block as long as the ledger does, and raise."""
 
     since: Callable[[int, int], Sequence[LoggedOutcome]]
-    """(position, at most so many)"""
+    """Returns rows after a position, at most the given number."""
     newest: Callable[[], int]
     load: Callable[[str], tuple[int, bytes] | None]
     save: Callable[[str, int, bytes], object]
@@ -55,7 +55,7 @@ class OutcomeLog(Struct, frozen=True):
 class Counts(Protocol):
     outcomes: dict[str, int]
     passes: defaultdict[tuple[str, str], int]
-    """(target, "passed" or "failed") → rows."""
+    """Number of rows by (target, "passed" or "failed")."""
 
 
 class _Snapshot(Struct, frozen=True):
@@ -66,11 +66,11 @@ class _Snapshot(Struct, frozen=True):
 
 
 class LogTail:
-    """Which rows were read. What stands after a gap is read at once; the gap is waited for."""
+    """Tracks which rows were read. Rows after a gap are read at once; the gap is waited for."""
 
     def __init__(self, settled: int = 0, ahead: Sequence[int] = (), now_ms: float = 0.0) -> None:
         self.settled = settled
-        """Every row up to here was read, or never will be there."""
+        """Position up to which every row was read or will never appear."""
         self._ahead = dict.fromkeys(ahead, now_ms)
 
     @property
@@ -78,7 +78,7 @@ class LogTail:
         return sorted(self._ahead)
 
     def new(self, rows: Sequence[LoggedOutcome], now_ms: float) -> list[LoggedOutcome]:
-        """Those that were not read before."""
+        """Returns the rows that were not read before."""
         new_rows = [row for row in rows if row.position > self.settled and row.position not in self._ahead]
         self._ahead |= {row.position: now_ms for row in new_rows}
         for position in self.ahead:
@@ -90,9 +90,9 @@ class LogTail:
 
 
 class Learning(Struct, eq=False):
-    """`start()` once, `tick()` once a second. `watch` looks for drift; `tell` hears of what it finds, and of its place.
+    """Call `start()` once and `tick()` once a second. `watch` detects drift; `tell` gets each alarm and its place.
 
-    Both `start` and `tick` raise what the ledger raises; then nothing was read, and the next tick tries again.
+    `start` and `tick` raise the ledger's errors; nothing was read then, and the next tick tries again.
     """
 
     _log: OutcomeLog
@@ -107,7 +107,7 @@ class Learning(Struct, eq=False):
     _caught_up: bool = False
 
     async def start(self) -> None:
-        """What was saved, and the first of what came after it; the rest comes with the ticks."""
+        """Restores the last snapshot and reads the first rows after it; later ticks read the rest."""
         saved = await asyncio.to_thread(self._log.load, NAME)
         if saved is None or not self._restore(saved[1]):
             self._tail = LogTail(max(0, await asyncio.to_thread(self._log.newest) - MOST_REPLAYED))
@@ -120,7 +120,7 @@ class Learning(Struct, eq=False):
             self.save()
 
     def save(self) -> None:
-        """For the next start, of any gateway."""
+        """Saves a snapshot for the next start of any gateway."""
         if not self._unsaved:
             return
         self._unsaved = 0
@@ -128,9 +128,9 @@ class Learning(Struct, eq=False):
         self._log.save(NAME, self._tail.settled, msgspec.msgpack.encode(state))
 
     def alarm(self, alarm: Alarm, place: str) -> None:
-        """A target is not what it was, whichever gateway found that out. `place`: the same for all who find the same.
+        """Widens the estimates of a target that changed. `place`: the same in every gateway that finds the same change.
 
-        What is found in rows from before this process was told by those who lived then.
+        Alarms from rows that predate this process are not reported again.
         """
         self._rates.widen(alarm.target)
         if self._caught_up:
@@ -155,7 +155,7 @@ class Learning(Struct, eq=False):
         self._counts.outcomes["learned" if learned else "not_learned"] += 1
         if learned and learned[-1].weight > 0:
             self._counts.passes[row.target, "passed" if learned[-1].score >= PASSED else "failed"] += 1
-        # Clients' own traffic and standards may change, and what they say again is no news of the target.
+        # Not from clients: their traffic and standards may change. Not from repeated scores, which are no new evidence.
         tenant = tenant_of(row.template) if row.source.startswith(CLIENT) else ""
         if learned and learned[-1].weight > 0 and row.decides and row.was_score is None and not tenant:
             alarm = self._watch(learned[-1])
@@ -176,14 +176,14 @@ class Learning(Struct, eq=False):
 
 
 def outcomes(row: LoggedOutcome) -> Iterator[Outcome]:
-    """What is learned of a row: the earlier score that it replaces is taken back, and its own counts. Nothing where
-    the request was not looked at. Raises ValueError for a row that can't be read."""
+    """Yields what to learn from a row: the score that it replaces, with negative weight, and its own. Yields nothing if
+    the request was not read. Raises ValueError for an invalid row."""
     if not row.traits:
         return
     traits = b64decode(row.traits, validate=True)
     was_ms = row.given_ms if row.was_ms is None else row.was_ms
     for given, weight, at_ms in ((row.was_score, -row.was_weight, was_ms), (row.score, row.weight, row.given_ms)):
-        # Nothing wrong was seen, so nothing changes: only that it was not wrong is known of one more answer.
+        # A pass that does not decide changes nothing, so it counts as the expected rate.
         score = given if row.decides or given is None or given < PASSED else row.expected
         if score is not None and weight != 0:
             yield Outcome(

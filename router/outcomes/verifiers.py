@@ -1,4 +1,4 @@
-"""Verifiers that look at the answer alone."""
+"""Verifiers that judge from the request and its answer alone."""
 
 import unicodedata
 from abc import abstractmethod
@@ -17,10 +17,10 @@ from router.types.attempt import AnswerChoice, ToolCall
 from router.types.request import Request
 from router.types.tables import table
 
-# What all verifiers of a policy have: a label, and whether their yes settles it.
+# What all verifiers of a policy have: a label, and whether a pass decides that the answer is right.
 
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=64)]
-"""Travels in rows and metrics."""
+"""Label of a verifier in ledger rows and metrics."""
 Milliseconds = Annotated[int, Field(gt=0, le=60_000)]
 
 
@@ -29,7 +29,7 @@ class AnswerShape(BaseModel):
 
 
 class VerifierPart(AnswerShape):
-    """`kind` is the subclass's."""
+    """Base of all verifiers; subclasses define `kind`."""
 
     label: Label | None = Field(None, description="Its name in rows and metrics; else its kind.")
     decides: bool = Field(True, description="Its yes means that the answer is right; else only that nothing is wrong.")
@@ -39,14 +39,14 @@ class VerifierPart(AnswerShape):
         return self.label or str(getattr(self, "kind", ""))
 
 
-# What verifiers read of a request: fields of its body in the words of chat, whichever endpoint it came to.
+# What verifiers read of a request: fields of its body in chat's format, whatever its endpoint.
 
 EXPECTED = "expected"
-"""The name in `metadata` under which a client says what the right answer is."""
+"""Key in `metadata` under which a client states the right answer."""
 
 
 def field(request: Request, name: str) -> Any:
-    """Decoded; None: it is not there, or can't be read."""
+    """Returns a decoded field of the body; None if it is missing or can't be decoded."""
     raw = None if request.chat is None else request.chat.get(name)
     if raw is None:
         raw = request.body.get(name)
@@ -57,7 +57,7 @@ def field(request: Request, name: str) -> Any:
 
 
 def expected(request: Request) -> tuple[str, ...]:
-    """Right answers, any of which will do: `metadata.expected` is a text, a number, or a list of them."""
+    """Returns the accepted answers: `metadata.expected` is a text, a number, or a list of these."""
     metadata = field(request, "metadata")
     value = metadata.get(EXPECTED) if isinstance(metadata, dict) else None
     values = value if isinstance(value, list) else [value]
@@ -65,40 +65,40 @@ def expected(request: Request) -> tuple[str, ...]:
 
 
 def calls_only(answer: AnswerChoice) -> bool:
-    """It is a step on the way, and says nothing yet that could be right or wrong."""
+    """Returns whether the answer only calls tools, so that there is no text to judge yet."""
     return bool(answer.tool_calls) and not answer.text.strip()
 
 
-# JSON Schema over what models write. Schemas come from clients, and some never end: ask `holds` in a child process.
+# JSON Schema over model output. Schemas come from clients and may not terminate: run `holds` in a child process.
 
 BACKTRACK = 100_000
-"""Steps that one `pattern` may take."""
+"""Maximum number of backtracking steps per `pattern`."""
 
 
 class SchemaClaim(Struct, frozen=True):
-    """Both are JSON: the value is to be valid under the schema."""
+    """A JSON schema, and a JSON value that must be valid under it."""
 
     schema: str
     value: str
 
 
 class WrongSchema(ValueError):
-    """It is none, or refers to one that is elsewhere. Says where, never what stands there."""
+    """Raised for an invalid schema or an external reference. Names the place, never its content."""
 
 
 def holds(claims: Sequence[SchemaClaim]) -> bool:
-    """Whether all of them do. Raises `WrongSchema` and `msgspec.DecodeError`."""
+    """Returns whether all values are valid. Raises `WrongSchema` and `msgspec.DecodeError`."""
     return all(validator(claim.schema).is_valid(msgspec.json.decode(claim.value)) for claim in claims)
 
 
 def child(rows: object) -> bool:
-    """`holds`, as it is called in a child process."""
+    """Calls `holds` on decoded JSON, in a child process."""
     return holds(msgspec.convert(rows, list[SchemaClaim]))
 
 
 @lru_cache(maxsize=256)
 def validator(schema: str) -> Any:
-    """Imported only here, since a gateway itself rarely needs it. Nothing is fetched that a schema refers to."""
+    """Compiles a schema; references are never fetched. Imports the library here, since gateways rarely need it."""
     import jsonschema_rs
 
     options = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK)
@@ -118,7 +118,7 @@ def _refused(uri: str) -> Any:
 
 
 class Empty(VerifierPart):
-    """Blanks are none; a call of a tool and a refusal are one."""
+    """Fails blank answers; tool calls and refusals count as answers."""
 
     kind: Literal["empty"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only there.")
@@ -127,15 +127,15 @@ class Empty(VerifierPart):
         return float(bool(answer.text.strip() or answer.tool_calls or answer.refusal))
 
 
-# Whether the number that an answer ends in is the one that the client expects.
+# Whether the last number of an answer is the one that the client expects.
 
 MOST_CHARS = 20_000
-"""An answer stands at the end: what is further away from it is not looked at."""
+"""Maximum characters searched, from the end of the answer."""
 _BOXED: Any = re2.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
 _MARKED: Any = re2.compile(r"####\s*([^\n]+)")
 _FRACTION: Any = re2.compile(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
 _MARK = r"[,.'\x{2019}\x{00a0}\x{202f}]"
-"""Between groups of three digits, somewhere."""
+"""Separators between groups of three digits in some country."""
 _GROUPS = rf"[-+]?\d{{1,3}}({_MARK})\d{{3}}(?:{_MARK}\d{{3}})*([.,]\d+)?"
 _LONGEST: Any = re2.Options()
 _LONGEST.longest_match = True
@@ -147,11 +147,11 @@ _SIGNS = str.maketrans({"\u2212": "-", "\uff0d": "-", "\u066b": ".", "\u066c": "
 _DIGITS = str.maketrans(
     {chr(zero + value): str(value) for zero in (0x660, 0x6F0, 0x966, 0xFF10) for value in range(10)}
 )
-"""Arabic, Persian, Devanagari and full-width ones."""
+"""Maps Arabic, Persian, Devanagari and full-width digits to ASCII."""
 
 
 class Number(VerifierPart):
-    """`metadata.expected` of the request says which; a request without a number there is not judged."""
+    """Compares the answer's last number with the request's `metadata.expected`; without one it does not apply."""
 
     kind: Literal["number"]
     tolerance: Annotated[Decimal, Field(ge=0)] = Field(Decimal("1e-6"), description="By how much it may differ.")
@@ -170,12 +170,12 @@ class Number(VerifierPart):
 
 
 def boxed(text: str) -> list[str]:
-    """What stands in \\boxed{…}."""
+    """Returns the contents of each \\boxed{…}."""
     return [match[1] for match in _BOXED.finditer(text[-MOST_CHARS:])]
 
 
 def last(text: str) -> set[Decimal]:
-    """Readings of the number in the last box, else behind the last ####, else of the last number there is."""
+    """Returns the readings of the number in the last box, else after the last ####, else of the last number."""
     end = text[-MOST_CHARS:]
     for marked in (boxed(end), [match[1] for match in _MARKED.finditer(end)]):
         if marked:
@@ -186,14 +186,14 @@ def last(text: str) -> set[Decimal]:
 
 
 def readings(text: str) -> set[Decimal]:
-    """The values that it may have: 1.234 is also a thousand and more, where people write it so. Empty: no number."""
+    """Returns the values that a number may have, since 1.234 may also be 1,234; empty if it is none."""
     number = _plain(text).strip().strip("$€£¥%").strip()
     whole = _NUMBER.fullmatch(number)
     return set(_values(number)) if whole else set()
 
 
 def _meant(text: str) -> set[Decimal]:
-    """Of what a client expects, a plain number has one reading only."""
+    """Returns the values of an expected number: just one for a plain number."""
     try:
         value = Decimal(text)
     except InvalidOperation:
@@ -225,13 +225,13 @@ def _written(number: str) -> Iterator[str]:
         yield whole + fraction.replace(",", ".")
 
 
-# Whether the answer is what the client expects, but for case, blanks and marks around it.
+# Whether the answer equals the expected one, apart from case, blanks and surrounding punctuation.
 
 _AROUND = " \t\r\n.,;:!?\"'`´“”„‘’«»()[]{}*_#$。，！？、；：「」『』"
 
 
 class Exact(VerifierPart):
-    """`metadata.expected` of the request says what is right; a request without it is not judged."""
+    """Compares the answer with the request's `metadata.expected`; without that it does not apply."""
 
     kind: Literal["exact"]
 
@@ -243,11 +243,11 @@ class Exact(VerifierPart):
 
 
 def normalised(text: str) -> str:
-    """NFKC, without case, marks at both ends, and more than one blank at a time."""
+    """Applies NFKC, ignores case, joins blanks and strips punctuation at both ends."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(_AROUND)
 
 
-# Whether an expression is found in the answer, or must not be.
+# Whether the answer matches an expression, or does not.
 
 _QUIET: Any = re2.Options()
 _QUIET.log_errors = False
@@ -267,7 +267,7 @@ Expression = Annotated[str, AfterValidator(_compiles), Field(min_length=1)]
 
 
 class Regex(VerifierPart):
-    """Case counts; write (?i) before an expression where it must not, (?s) where . is to match line breaks."""
+    """Matches case-sensitively; begin an expression with (?i) to ignore case, with (?s) for . to match line breaks."""
 
     kind: Literal["regex"]
     must: Expression | None = Field(None, description="An RE2 expression that the answer's text must match somewhere.")
@@ -282,7 +282,7 @@ class Regex(VerifierPart):
     def check(self, request: Request, answer: AnswerChoice) -> float | None:
         if calls_only(answer):
             return None
-        # re2 keeps what it compiled last.
+        # re2 caches compiled expressions.
         if self.must is not None and re2.compile(self.must, _QUIET).search(answer.text) is None:
             return 0.0
         return float(self.must_not is None or re2.compile(self.must_not, _QUIET).search(answer.text) is None)
@@ -292,7 +292,7 @@ class Regex(VerifierPart):
 
 
 class Truncated(VerifierPart):
-    """It ended because of its length, or thinking left nothing to be seen."""
+    """Fails answers that reached their length limit, or that thinking left empty."""
 
     kind: Literal["truncated"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only whole.")
@@ -302,10 +302,10 @@ class Truncated(VerifierPart):
         return float(visible and answer.finish_reason != "length")
 
 
-# Whether the model says that it won't or can't.
+# Whether the model refuses to answer.
 
 OPENING = 240
-"""Characters in which a refusal begins; later ones are about something else."""
+"""Number of characters at the start of an answer in which a refusal is looked for."""
 _FILTERED = "content_filter"
 _OPTIONS: Any = re2.Options()
 _OPTIONS.case_sensitive = False
@@ -317,7 +317,7 @@ _QUOTES = str.maketrans("’‘ʼ", "'''")
 
 
 class Refusal(VerifierPart):
-    """By the API's own field, by the provider's filter, or by what is said first, in some thirty languages."""
+    """Fails refusals: by the API's own field, the provider's filter, or opening words in some thirty languages."""
 
     kind: Literal["refusal"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only that there is one.")
@@ -332,7 +332,7 @@ def refuses(text: str) -> bool:
     return _REFUSES.search(text.lstrip()[:OPENING].translate(_QUOTES)) is not None
 
 
-# Whether the answer is JSON of the form that was asked for.
+# Whether the answer is JSON of the requested form.
 
 _AN_OBJECT = '{"type":"object"}'
 
@@ -346,25 +346,25 @@ def _valid(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json(schema: Any) -> str:
-    """A policy's numbers with a fraction are decimals."""
+    """Encodes a schema; a policy's fractional numbers are decimals."""
     return msgspec.json.encode(schema, enc_hook=float).decode()
 
 
 class SchemaPart(VerifierPart):
-    """Whether values are valid under schemas."""
+    """A verifier that checks whether values are valid under schemas."""
 
     @abstractmethod
     def claims(self, request: Request, answer: AnswerChoice) -> tuple[SchemaClaim, ...] | float | None:
-        """What must be valid for a yes; or the score that is clear without."""
+        """Returns what must be valid to pass; or the score if it is known without a check."""
 
     def check(self, request: Request, answer: AnswerChoice) -> float | None:
-        """Of a client's schema only in a process that may hang."""
+        """Returns the score. With a client's schema, call it only in a process that may hang."""
         claims = self.claims(request, answer)
         return float(holds(claims)) if isinstance(claims, tuple) else claims
 
 
 class JsonSchema(SchemaPart):
-    """The request's own `response_format`, or the policy's schema. A request with neither is not judged."""
+    """Checks JSON against the request's `response_format` or the policy's schema; without one it does not apply."""
 
     kind: Literal["json_schema"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only well-formed.")
@@ -394,13 +394,13 @@ def _asked_for(request: Request) -> str | None:
     return None if schema is None else _json(schema)
 
 
-# Whether the tools that an answer calls are there, and their arguments what they take.
+# Whether the called tools exist and their arguments are valid.
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
 class ToolCallValid(SchemaPart):
-    """An answer without a call is judged only where the request demands one."""
+    """Checks tool calls against the declared tools. An answer without calls fails only if the request demands one."""
 
     kind: Literal["tool_call"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only well-formed.")
@@ -423,7 +423,7 @@ class ToolCallValid(SchemaPart):
 
 
 def _demanded(request: Request) -> str | None:
-    """The tool that must be called; empty: any. None: none need be."""
+    """Returns the tool that must be called; empty if any; None if none must be."""
     choice = field(request, "tool_choice")
     if choice == "required":
         return ""
@@ -433,11 +433,11 @@ def _demanded(request: Request) -> str | None:
 
 
 def _declared(tools: Any) -> Iterator[tuple[str, Any]]:
-    """Names and schemas of their arguments; None: it takes any text. Also of functions, before there were tools."""
+    """Yields tool names and argument schemas (None for any text), also of the older `functions`."""
     for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict):
             kind, inner = tool.get("type", "function"), tool.get("function") or tool.get("custom")
-            # The Responses API has all of it in one object.
+            # The Responses API has all fields in one object.
             named: dict[str, Any] = inner if isinstance(inner, dict) else tool
             if isinstance(named.get("name"), str):
                 parameters = named.get("parameters")
@@ -446,7 +446,7 @@ def _declared(tools: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _claim(call: ToolCall, schema: Any) -> SchemaClaim | None:
-    """None: the arguments are no JSON object. None at all are an empty one."""
+    """Returns the claim that the arguments fit `schema`; None if they are no JSON object. Empty ones count as {}."""
     arguments = call.arguments.strip() or "{}"
     try:
         if not isinstance(msgspec.json.decode(arguments), dict):

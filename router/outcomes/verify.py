@@ -1,4 +1,4 @@
-"""Verification of answers, and the child processes that run Python verifiers and schemas."""
+"""Runs verifiers over answers, and the child processes of Python verifiers and schemas."""
 
 import asyncio
 import logging
@@ -14,30 +14,30 @@ from router.outcomes.verifiers import JsonSchema, ToolCallValid, expected
 from router.processes import ChildProcess
 from router.types.attempt import PASSED, AnswerChoice, SourceScore, Verdict, VerifierRequest
 
-# The gateway's side of child processes: started before they are needed, killed when they hang, replaced.
+# The gateway's side of child processes: started in advance, killed when they hang, and replaced.
 
 START_S = 30.0
-"""How long the function's own imports may take."""
+"""Maximum time in seconds for a child to start, including the function's imports."""
 PAUSE_S = 5.0
-"""After a start that failed, the pool waits so long before the next."""
+"""Time in seconds after a failed start before the next one."""
 LONGEST_LINE = 65_536
-"""Bytes of one answer, which is a number."""
+"""Maximum bytes of a child's reply, which holds one number."""
 _KEPT = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
-"""All that a child has of our environment: what else is there may be a secret."""
+"""Environment variables that a child gets; others may be secrets."""
 _NO_START = "it does not start"
 _log = logging.getLogger(__name__)
 
 
 class Crashed(Exception):
-    """The process ended, or the function raised; says only the type of what it raised."""
+    """The process ended or the function raised; names only the type of the exception."""
 
 
 class InvalidReply(Exception):
-    """The function said something that is neither a score, a yes or no, nor nothing."""
+    """The function returned neither a score, a boolean nor None."""
 
 
 class ChildWork(Struct, frozen=True):
-    """What a child runs: "module:function"."""
+    """What a child process runs. `function`: "module:function"."""
 
     function: str
     memory_mb: int = 1_024
@@ -54,14 +54,14 @@ _reply = msgspec.json.Decoder(_ChildReply)
 
 
 class VerifierPool:
-    """Use inside one running event loop; `close()` at the end."""
+    """The child processes of all functions. Use inside one running event loop; `close()` at the end."""
 
     def __init__(self) -> None:
         self._children: dict[ChildWork, _Children] = {}
         self._dismissed: list[_Children] = []
 
     def keep(self, works: Iterable[ChildWork]) -> None:
-        """Starts the children of these, so that no request waits for imports, and ends all others."""
+        """Starts a child for each of these, so that no request waits for imports, and ends all others."""
         wanted = set(works)
         for gone in self._children.keys() - wanted:
             self._dismissed.append(self._children.pop(gone))
@@ -70,7 +70,7 @@ class VerifierPool:
             self._of(work).fill()
 
     async def call(self, work: ChildWork, *arguments: object) -> float | None:
-        """What the function says. Cancelled, it kills the child: set a time limit around it.
+        """Returns the function's result. Cancellation kills the child, so set a time limit around it.
 
         Raises `Crashed` and `InvalidReply`.
         """
@@ -79,7 +79,7 @@ class VerifierPool:
         try:
             reply = _reply.decode(await child.ask(question))
         except BaseException as error:
-            # Half an answer may be under way: the next one must not get it.
+            # Part of a reply may be under way, which the next call must not get.
             children.lose(child)
             if isinstance(error, OSError | EOFError | ValueError):
                 raise Crashed(type(error).__name__) from None
@@ -103,7 +103,7 @@ class VerifierPool:
 
 
 class _Children:
-    """The children of one function: some idle, some busy, some starting."""
+    """The child processes of one function: some idle, some busy, some starting."""
 
     def __init__(self, work: ChildWork) -> None:
         self._work = work
@@ -114,7 +114,7 @@ class _Children:
         self._over = False
 
     async def idle(self) -> ChildProcess:
-        """Waits for one. Raises `Crashed` where none can be started."""
+        """Waits for an idle child. Raises `Crashed` if none can be started."""
         if self._idle.empty():
             self.fill(at_least=False)
         if self._count == 0 and self._idle.empty():
@@ -129,7 +129,7 @@ class _Children:
         return child
 
     def fill(self, at_least: bool = True) -> None:
-        """One more, if there may be one; `at_least`: only if there is none yet."""
+        """Starts one more child if allowed; `at_least`: only if there is none yet."""
         loop = asyncio.get_running_loop()
         most = 1 if at_least else self._work.processes
         if self._over or self._count >= most or loop.time() < self._not_before:
@@ -167,7 +167,7 @@ class _Children:
     def lose(self, child: ChildProcess) -> None:
         self._count -= 1
         child.kill()
-        # It stays until the system has confirmed its end, which is not waited for here.
+        # It stays in the set until the system confirms its end, which is not awaited here.
         self._all = {other for other in self._all if not other.over}
         if self._waiting:
             self.fill(at_least=False)
@@ -183,17 +183,17 @@ class _Children:
         await asyncio.gather(*self._starts, *(child.gone() for child in self._all), return_exceptions=True)
 
 
-# All verifiers of a route over one answer. Never raises, never hangs: what breaks says nothing, and is counted.
+# Runs all verifiers of a route over an answer. Never raises or hangs; errors are counted and give no score.
 
 _Elsewhere = HttpVerifier | PythonVerifier | JsonSchema | ToolCallValid
-"""Verifiers that answer from another process or machine."""
+"""Verifiers that run in another process or machine."""
 SCHEMA_MS = 1_000
-"""How long a schema may be followed; most take less than one."""
+"""Time limit in ms for a schema check; most take less than 1 ms."""
 _SCHEMAS = ChildWork("router.outcomes.verifiers:child", memory_mb=512)
 
 
 class CheckResult(StrEnum):
-    """Of one verifier and one answer."""
+    """Result of one verifier for one answer."""
 
     YES = "yes"
     NO = "no"
@@ -202,18 +202,18 @@ class CheckResult(StrEnum):
     CRASHED = "crashed"
     NONSENSE = "nonsense"
     KEPT_IN = "kept_in"
-    """The door lets the request's classes not go there."""
+    """The egress filter does not let the request's classes go there."""
 
 
 class ClassForbids(Exception):
-    """Nothing was sent: a class of the request may not go there."""
+    """Raised if a class of the request may not go to a verifier; nothing was sent."""
 
 
 class VerifierPorts(Struct, frozen=True):
-    """What verifiers need of the world. `post` raises `ClassForbids`, `Crashed` or `InvalidReply`."""
+    """Access to HTTP, child processes and metrics. `post` raises `ClassForbids`, `Crashed` or `InvalidReply`."""
 
     post: Callable[[HttpVerifier, VerifierRequest, bytes], Awaitable[float | None]]
-    """Sends a body to its place, through the egress filter; returns what it said."""
+    """Posts a body to a verifier through the egress filter; returns its score."""
     pool: VerifierPool
     count: Callable[[str, CheckResult], object]
 
@@ -228,7 +228,7 @@ _FAILED: Mapping[type[Exception], CheckResult] = {
 async def verify_all(
     verifiers: Sequence[Verifier], answered: VerifierRequest, ports: VerifierPorts
 ) -> Sequence[Verdict]:
-    """In the order of `verifiers`; takes no longer than the slowest may."""
+    """Returns the verdicts in the order of `verifiers`; those in other processes run concurrently."""
     slow = [verifier for verifier in verifiers if isinstance(verifier, _Elsewhere)]
     verdicts = (
         await asyncio.gather(*(_verdict(verifier, answered, ports) for verifier in slow)) if len(slow) > 1 else ()
@@ -238,7 +238,7 @@ async def verify_all(
 
 
 def works(verifiers: Iterable[Verifier]) -> list[ChildWork]:
-    """The children that these need: for `VerifierPool.keep`."""
+    """Returns the work for `VerifierPool.keep` that these verifiers need."""
     schemas = any(isinstance(verifier, JsonSchema | ToolCallValid) for verifier in verifiers)
     functions = {_work(verifier) for verifier in verifiers if isinstance(verifier, PythonVerifier)}
     return [*functions, *([_SCHEMAS] if schemas else [])]
@@ -247,8 +247,8 @@ def works(verifiers: Iterable[Verifier]) -> list[ChildWork]:
 def score_rows(
     verifiers: Sequence[Verifier], verdicts: Sequence[Verdict], request_id: str, attempt: int, target: str
 ) -> list[SourceScore]:
-    """Rows for the log: one for each verdict that says something. Only one of them counts, however many agree: the
-    least score; of equal ones, one that decides."""
+    """Returns a log row for each verdict with a score. Only one has weight: the lowest score if it fails; otherwise the
+    lowest of those that decide, or of all if none decides."""
     deciding = {verifier.name: verifier.decides for verifier in verifiers}
     spoken = [
         (verdict.score, not deciding.get(verdict.verifier, True), verdict.verifier)
@@ -276,10 +276,10 @@ async def _verdict(verifier: Verifier, answered: VerifierRequest, ports: Verifie
     name = verifier.name
     try:
         score = await _score(verifier, answered, ports)
-    except Exception as error:  # whatever it is, an answer must not wait for it, nor its text be told
+    except Exception as error:  # no answer may wait for it, and its message may hold text
         became = _FAILED.get(type(error), CheckResult.CRASHED)
         ports.count(name, became)
-        # Only what is ours: another exception's message may quote the answer.
+        # Log only our own messages: others may quote the answer.
         why = str(error) if isinstance(error, Crashed) else type(error).__name__
         _log.warning("verifier %s said nothing: %s (%s)", name, became, why)
         return Verdict(name, None)
@@ -290,7 +290,7 @@ async def _verdict(verifier: Verifier, answered: VerifierRequest, ports: Verifie
 
 
 async def _score(verifier: Verifier, answered: VerifierRequest, ports: VerifierPorts) -> float | None:
-    """All choices must be right: one no is a no, whatever is not known of the others."""
+    """Returns the lowest score over all choices; None if some are unknown and no score is a fail."""
     if not isinstance(verifier, _Elsewhere):
         return least(verifier.check(answered.request, answer) for answer in answered.answers)
     limit_ms = verifier.timeout_ms if isinstance(verifier, HttpVerifier | PythonVerifier) else SCHEMA_MS
