@@ -144,8 +144,7 @@ Function = Annotated[str, AfterValidator(_installed)]
 
 
 class PythonVerifier(VerifierPart):
-    """Calls `function(answer: dict, request: dict) -> bool | float | None`, which may hang, crash or use much
-    memory."""
+    """Calls `function(answer: dict, request: dict) -> bool | float | None`, which may hang, crash or fill memory."""
 
     kind: Literal["python"]
     function: Function = Field(description='"module:function".')
