@@ -22,7 +22,7 @@ _ENDLESS = 1e30
 
 
 class SimulatedPlan(NamedTuple):
-    """Targets by index. `second` None: the first alone. `hedge_ms`: when the second starts; None: if a check fails."""
+    """`second`: None for the first target alone. `hedge_ms`: ms until the second starts; None: if a check fails."""
 
     first: int
     second: int | None = None
@@ -163,7 +163,7 @@ def _lognormal(normal: Vector, mean: Vector, p90: Vector) -> Vector:
 
 
 def _pairs(possible: Sequence[SimulatedPlan], *, hedged: bool) -> NDArray[np.intp]:
-    """[4, pairs]: the plans that are pairs of one kind, their first and second targets, and ms until the second."""
+    """Returns [4, pairs]: plan index, first target, second target and ms until it starts, of pairs of one kind."""
     rows = [
         (at, course.first, course.second, course.hedge_ms or 0)
         for at, course in enumerate(possible)

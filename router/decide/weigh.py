@@ -167,7 +167,7 @@ _LEAST_P = 1e-3
 
 
 class ExpectedLoss(Struct, frozen=True, eq=False):
-    """`value`: nano-USD per right answer, lower is better. `out`: index into `REASONS`; 0 if not excluded."""
+    """`value`: each target's `price` in nano-USD, lower is better. `out`: index into `REASONS`; 0 if not excluded."""
 
     value: Vector
     out: NDArray[np.intp]

@@ -299,7 +299,7 @@ class AttemptLoop(Struct):
             return answer
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError) and getattr(error, "late", None) is None:
-                response.close()  # a late or cancelled response is still needed
+                response.close()  # otherwise it is given up elsewhere, or read on
             if isinstance(error, LowpassError | StoreUnavailable) or not isinstance(error, Exception):
                 raise
             raise UpstreamFailure(unreadable(error)) from error

@@ -53,7 +53,7 @@ async def tee(
 
 
 def verifier_request(job: DispatchJob, step: Candidate, body: Mapping[str, Raw]) -> VerifierRequest:
-    """Returns the input of verifiers: the client's own request, and the answer with placeholders replaced."""
+    """Returns the input of verifiers: the client's own request, and the answer with the values restored."""
     classes = job.gate.classification.classes
     return VerifierRequest(request=job.request, target=step.target, answers=answers(body), classes=classes)
 
