@@ -1,1 +1,1 @@
-"""Step 6 and 9: reserve before a byte leaves, settle once; no budget is overspent."""
+"""Budgets: each request reserves its worst-case cost before it is sent upstream and is settled exactly once."""

@@ -1,4 +1,4 @@
-"""Alerts: each share of a budget's limit that was spent is told once a pot and window, whoever noticed it."""
+"""Budget alerts: sent once per account, window and share of the limit, whichever gateway process notices first."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -14,18 +14,18 @@ from router.types.price import usd_text
 from router.types.request import seconds
 
 MOST_REMEMBERED = 100_000
-"""Windows of which this process knows what was told; the ledger knows it for all."""
+"""Maximum number of account windows whose sent alerts are cached here; the ledger stores them for all processes."""
 _PARTS = 10_000
-"""A share is stored as a whole number of these: the policy allows four decimals."""
+"""Shares are stored as integers in units of 1/10,000, since the policy allows four decimals."""
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 Claim = Callable[[str, int, Sequence[int]], Awaitable[Sequence[int]]]
-"""(account, window start in Unix ms, shares in ten-thousandths) → those that nobody has claimed before."""
+"""Claims alerts: (account, window start in Unix ms, shares in ten-thousandths) → the shares not claimed before."""
 
 
 class AlertNotice(Struct, frozen=True, kw_only=True):
-    """What a webhook gets. `limit` and `spent` are in USD or in tokens; times are null where a window has no end."""
+    """JSON body of a webhook call. `limit` and `spent` are in USD or tokens; times are null for a lifetime budget."""
 
     budget: str
     scope: str
@@ -37,13 +37,13 @@ class AlertNotice(Struct, frozen=True, kw_only=True):
     window_start: datetime | None
     resets_at: datetime | None
     withheld: tuple[str, ...] | UnsetType = UNSET
-    """Classes of what was found in `value`, which is therefore not told."""
+    """Sensitivity classes found in `value`, which is therefore null; absent if nothing was found."""
 
 
 class Alerts(Struct, eq=False):
-    """`touch` is called for every charge, `tick` now and then. `send` takes address and body, and returns at once.
+    """Sends alerts. Callers report each charge with `touch` and call `tick` periodically.
 
-    `withheld` gives the classes for which a text may not be told to strangers.
+    `_send` takes a URL and a body and must not block. `_withheld` returns the classes that forbid sending a text out.
     """
 
     _store: BudgetStore
@@ -53,27 +53,27 @@ class Alerts(Struct, eq=False):
     watched: dict[str, Budget] = {}
     _touched: dict[tuple[str, int], Account] = {}
     _refused: dict[tuple[str, int], int] = {}
-    """Pots and their windows → the limit that a request did not fit: used up, whatever is left of it."""
+    """(account id, window start) → limit at which a request was refused; such an account counts as used up."""
     _told: dict[tuple[str, int], set[int]] = {}
     _unseen: bool = False
 
     def adopt(self, budgets: Iterable[Budget]) -> None:
-        """The policy's budgets; the next tick looks at all of their pots, as a gateway may have died before it did."""
+        """Watches `budgets`. The next tick checks all of their accounts: an earlier process may have died before it."""
         self.watched = {budget.id: budget for budget in budgets if budget.alerts}
         self._unseen = True
 
     def touch(self, account: Account) -> None:
-        """Something was charged to it, whose budget is among the `watched`."""
+        """Marks `account`, whose budget must be in `watched`, for the next tick."""
         self._touched[account.id, account.window_start_ms] = account
 
     def refuse(self, account: Account) -> None:
-        """A request did not fit what is left of it."""
+        """Records that a request was refused because `account` had too little left."""
         if account.budget in self.watched:
             self._refused[account.id, account.window_start_ms] = account.limit
             self.touch(account)
 
     async def tick(self, now_ms: int) -> None:
-        """Tells what was crossed since the last tick; what can't be looked up now is left for the next one."""
+        """Sends alerts for shares crossed since the last tick. If the store is unavailable, the next tick retries."""
         touched, self._touched = self._touched, {}
         try:
             if self._unseen:
@@ -89,7 +89,7 @@ class Alerts(Struct, eq=False):
             self._touched = touched | self._touched
 
     async def _every(self, now_ms: int) -> list[Account]:
-        """Every pot of a budget with alerts that has something in it."""
+        """Returns the accounts of all watched budgets that have bookings in their current window."""
         pots = []
         for budget in self.watched.values():
             span = budget.span(now_ms)
@@ -100,10 +100,10 @@ class Alerts(Struct, eq=False):
     async def _compare(self, budget: Budget, account: Account, spent: int, now_ms: int) -> None:
         window = account.window_start_ms
         if isinstance(budget.window, RollingWindow):
-            # It moves on all the time: there an alert may come again once a length.
+            # A rolling window has no fixed start: its alerts are sent at most once per window length.
             length_ms = seconds(budget.window.rolling) * 1000
             window = now_ms // length_ms * length_ms
-        # Another limit is another pot: after a raise its shares are told again.
+        # The limit is part of the key: after a raise, alerts are sent again.
         pot = f"{account.id}#{account.limit}", window
         sent = self._told.get(pot, set())
         used_up = self._refused.pop((account.id, account.window_start_ms), None) == account.limit
@@ -118,7 +118,7 @@ class Alerts(Struct, eq=False):
                 self._tell(budget, _notice(account, spent, Decimal(part) / _PARTS))
 
     def _tell(self, budget: Budget, notice: AlertNotice) -> None:
-        # A session may be named after a person: `value` is the only word here that is not the operator's own.
+        # `value` is the only text the operator did not write: a session name may contain personal data.
         if notice.value and (withheld := tuple(sorted(self._withheld(notice.value.encode())))):
             notice = structs.replace(notice, value=None, withheld=withheld)
         whose = f" of {notice.scope} {notice.value!r}" if notice.value else ""

@@ -19,17 +19,17 @@ from router.types.price import nano_from_usd, usd_from_nano
 from router.types.request import Allowance, Caller, Request, seconds
 from router.types.yaml_model import YamlPart, form
 
-# Windows of time: which bookings count now. Nothing is ever reset; a window is a condition on timestamps.
+# Time windows determine which bookings count now. Nothing is reset: a window is a condition on timestamps.
 
 Calendar = Literal["hour", "day", "week", "month", "year"]
 
 PARTS = 100
-"""A rolling window moves in steps of a hundredth of its length: it may be one step longer than it says."""
+"""Steps per length of a rolling window; the effective window may be up to one step longer than configured."""
 _HOUR_S = 3_600
 
 
 class BudgetWindow(Struct, frozen=True):
-    """Unix ms: bookings at `since` or later count, new ones are booked at `start`; `resets_at` is None for never."""
+    """A window, in Unix ms: bookings from `since` on count, new ones go to `start`; `resets_at` is None for never."""
 
     start: int
     since: int
@@ -40,7 +40,7 @@ LIFETIME = BudgetWindow(0, 0, None)
 
 
 def calendar(window: Calendar, zone: ZoneInfo, now_ms: int) -> BudgetWindow:
-    """The calendar window around now, as clocks in `zone` show it. Weeks begin on Monday (ISO 8601)."""
+    """Returns the calendar window that contains `now_ms`, by local time in `zone`. Weeks start on Monday (ISO 8601)."""
     if window == "hour":
         return _hour(zone, now_ms // 1000)
     start = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
@@ -53,7 +53,7 @@ def calendar(window: Calendar, zone: ZoneInfo, now_ms: int) -> BudgetWindow:
 
 
 def rolling(length_s: int, now_ms: int) -> BudgetWindow:
-    """The last `length_s` seconds; `resets_at`: when nothing counts any more of what was booked until now."""
+    """Returns the window of the last `length_s` seconds; at `resets_at`, nothing booked until now counts any more."""
     step = step_ms(length_s)
     start = now_ms // step * step
     return BudgetWindow(start, (now_ms - length_s * 1000) // step * step, start + step + length_s * 1000)
@@ -64,8 +64,8 @@ def step_ms(length_s: int) -> int:
 
 
 def _hour(zone: ZoneInfo, now_s: int) -> BudgetWindow:
-    """In UTC: where clocks go back an hour comes twice, and both are windows of their own. Where they are set by half
-    an hour (Lord Howe) a window is cut at that moment."""
+    """Returns the hour window, computed in UTC: an hour repeated when clocks go back gives two windows. Where clocks
+    shift by half an hour (Lord Howe), the window ends at the shift."""
     begun = _ahead(zone, now_s)
     start = now_s - (now_s + begun) % _HOUR_S
     end = start + _HOUR_S
@@ -77,13 +77,13 @@ def _hour(zone: ZoneInfo, now_s: int) -> BudgetWindow:
 
 
 def _ahead(zone: ZoneInfo, moment_s: int) -> int:
-    """By how many seconds the zone's hours begin earlier than those of UTC."""
+    """Returns by how many seconds the zone's hours start before those of UTC (its offset modulo one hour)."""
     offset = datetime.fromtimestamp(moment_s, zone).utcoffset() or timedelta()
     return int(offset.total_seconds()) % _HOUR_S
 
 
 def _change(zone: ZoneInfo, before_s: int, after_s: int) -> int:
-    """The second at which clocks are set, between two moments that differ in `_ahead`."""
+    """Returns the Unix second of the clock change between two moments that differ in `_ahead`, by bisection."""
     old = _ahead(zone, before_s)
     while after_s - before_s > 1:
         middle = (before_s + after_s) // 2
@@ -92,7 +92,7 @@ def _change(zone: ZoneInfo, before_s: int, after_s: int) -> int:
 
 
 def _following(window: Literal["day", "week", "month", "year"], start: datetime) -> datetime:
-    """The next window's start, by the wall clock: a day in March may have 23 hours."""
+    """Returns the start of the next window in local time: a day with a clock change may have 23 or 25 hours."""
     if window == "day":
         return start + timedelta(days=1)
     if window == "week":
@@ -106,11 +106,11 @@ def _ms(moment: datetime) -> int:
     return int(moment.timestamp()) * 1000
 
 
-# A budget as the policy declares it: a limit, a window, whom it binds, and what happens when it is used up.
+# Budgets as declared in the policy: limit, window, filters, and what happens when the limit is reached.
 
 Scope = Literal["all", "organisation", "team", "key", "session", "request", "route", "tag", "target"]
 Usd = Annotated[Decimal, Field(gt=0, le=9_000_000, decimal_places=9)]
-"""Redis counts nano-USD in doubles, which are whole up to 2**53: nine million dollars."""
+"""USD amount, at most nine million: Redis scripts count nano-USD in doubles, which are exact up to 2**53."""
 Tokens = Annotated[int, Field(gt=0, le=10**15)]
 Share = Annotated[Decimal, Field(gt=0, le=10, decimal_places=4)]
 Id = Annotated[str, form("name"), StringConstraints(max_length=128)]
@@ -125,23 +125,23 @@ def _length(text: str) -> str:
 
 
 Length = Annotated[str, AfterValidator(_length)]
-"""A length of time such as 30m, 36h or 7d."""
+"""Duration such as 30m, 36h or 7d."""
 
 
 class RollingWindow(YamlPart):
-    """The last so many seconds, minutes, hours, days or weeks: `{rolling: 36h}`."""
+    """A window of the most recent seconds, minutes, hours, days or weeks: `{rolling: 36h}`."""
 
     rolling: Length
 
 
 class Downgrade(YamlPart):
-    """Requests that no longer fit go to another route instead of being refused."""
+    """Sends requests that no longer fit the budget to another route instead of refusing them."""
 
     downgrade: Id
 
 
 class FailOpenWithin(YamlPart):
-    """While the store is gone each gateway may go on spending from this much, which it has taken beforehand."""
+    """While the budget store is unavailable, each gateway may spend up to this amount, which it reserved beforehand."""
 
     fail_open_within_usd: Usd
 
@@ -156,7 +156,7 @@ Window = Literal["hour", "day", "week", "month", "year", "lifetime"]
 
 
 class ChargedTo(Struct, frozen=True):
-    """What decides which accounts a request is charged to."""
+    """The properties of a request that determine which accounts it is charged to."""
 
     request_id: str
     route: str
@@ -164,14 +164,14 @@ class ChargedTo(Struct, frozen=True):
     session: str
     tags: tuple[str, ...]
     targets: tuple[str, ...]
-    """Those that may serve it."""
+    """Targets that may serve the request."""
 
 
 _EVERYBODY = ("",)
 
 
 class Budget(YamlPart):
-    """Binds every request that matches all given filters; each value of its scope has a pot of its own."""
+    """A spending limit on every request that matches all given filters, counted separately per value of its scope."""
 
     id: Id
     limit_usd: Usd | None = None
@@ -198,13 +198,13 @@ class Budget(YamlPart):
     _raised: Mapping[str, int] = PrivateAttr(default_factory=dict)
 
     def with_limits(self, limits: Mapping[str, int]) -> "Budget":
-        """With limits in place of its own: of its id for all of its accounts, of the id of an account for that one."""
+        """Returns a copy with other limits, keyed by budget id (for all of its accounts) or by account id."""
         budget = self.model_copy()
         budget._raised = limits
         return budget
 
     def limit_of(self, account: str) -> int:
-        """nano-USD or thinking tokens of one account: as was set for it or for the budget, else as in the policy."""
+        """Returns an account's limit in nano-USD or thinking tokens: the one set at run time, else the policy's."""
         return self._raised.get(account) or self._raised.get(self.id) or self.limit if self._raised else self.limit
 
     @field_validator("timezone")
@@ -234,7 +234,7 @@ class Budget(YamlPart):
 
     @cached_property
     def limit(self) -> int:
-        """nano-USD or thinking tokens."""
+        """The policy's limit, in nano-USD or thinking tokens."""
         return nano_from_usd(self.limit_usd) if self.limit_usd is not None else self.limit_thinking_tokens or 0
 
     @property
@@ -257,7 +257,7 @@ class Budget(YamlPart):
 
     @cached_property
     def unfiltered(self) -> bool:
-        """It binds every request."""
+        """Whether the budget has no filters and so applies to every request."""
         return type(self) is Budget and not (
             self.routes or self.keys or self.teams or self.organisations or self.tags or self.targets
         )
@@ -274,11 +274,11 @@ class Budget(YamlPart):
         )
 
     def caps(self, charged: ChargedTo) -> bool:
-        """It limits each request by itself; a request that names no session is a session of its own."""
+        """Whether the budget limits this request individually; one without a session counts as its own session."""
         return self.scope == "request" or (self.scope == "session" and not charged.session)
 
     def account(self, value: str, span: BudgetWindow) -> Account:
-        """The pot of one value of the scope."""
+        """Returns the account for one value of the scope in the window `span`."""
         identifier = self.id if self.scope == "all" else f"{self.id}|{value}"
         return Account(
             id=identifier,
@@ -296,19 +296,19 @@ class Budget(YamlPart):
 
     @property
     def divided(self) -> bool:
-        """It has a pot for each value of its scope."""
+        """Whether the budget has a separate account for each value of its scope."""
         return self.scope not in ("all", "request")
 
     def pot(self, value: str, now_ms: int) -> Account:
         return self.account(value, self.span(now_ms))
 
     def full(self, now_ms: int) -> Account:
-        """The only pot, or one that stands for all that nothing was booked in yet."""
+        """Returns the budget's only account, or a placeholder for all accounts that have no bookings yet."""
         targets, limit = frozenset(self.targets), self.limit_of(self.id)
         return structs.replace(self.pot("", now_ms), id=self.id, limit=limit, targets=targets)
 
     def values(self, charged: ChargedTo) -> Iterable[str]:
-        """Whose pots a request is charged to which it binds: names of what its scope says."""
+        """Returns the scope values (team, key, session, …) whose accounts a matching request is charged to."""
         if self.scope == "target":
             return [target for target in charged.targets if not self.targets or target in self.targets]
         if self.scope == "tag":
@@ -325,56 +325,56 @@ class Budget(YamlPart):
 
 
 class KeyLimit(Budget):
-    """`lowpass keys create --limit-usd`: what one key may spend in a window."""
+    """Limit on what one key may spend in a window, set with `lowpass keys create --limit-usd`."""
 
     id: Id = "key.limit"
     scope: Scope = "key"
 
 
 class SessionLimit(Budget):
-    """`loops.session_usd`: what a session may spend in its whole life."""
+    """Limit on what a session may spend over its lifetime: the policy's `loops.session_usd`."""
 
     id: Id = "loops.session_usd"
     scope: Scope = "session"
     exempt: tuple[str, ...] = ()
-    """Names of keys."""
+    """Names of the keys whose sessions have no limit."""
 
     def binds(self, charged: ChargedTo) -> bool:
         return bool(charged.session) and charged.caller.name not in self.exempt
 
 
-# Which accounts a request is charged to: each is made once for its window and not for every request.
+# Accounts that a request is charged to. Each account is created once per window, not once per request.
 
 MINUTE_MS = 60_000
 _FOREVER = 2**62
 MOST_ACCOUNTS = 4_096
-"""Accounts that are remembered: sessions and tags are the clients' to name."""
+"""Maximum number of cached accounts; it bounds memory, since clients choose session names and tags."""
 
 
 class BudgetAccounts:
-    """The budgets of one policy. Not thread-safe: one event loop."""
+    """The budgets of one policy, with a cache of their accounts. Not thread-safe: use it from one event loop."""
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
         self.budgets = tuple(budgets)
         self.capping = any(row.scope in ("request", "session") or row.thinking_cap is not None for row in self.budgets)
-        """Some of them may limit each request by itself."""
+        """Whether any budget may limit requests individually."""
         self._accounts: dict[tuple[int, str], tuple[int, int, Account, Budget]] = {}
-        """By identity of the budget, which stays alive here, and value: from when and until when it is this account."""
+        """(id() of the budget, scope value) → start and end of validity (Unix ms), account, and the budget itself."""
         self._of_keys: dict[tuple[str, Allowance], KeyLimit] = {}
         self._common = all(row.unfiltered and row.scope == "all" for row in self.budgets)
-        """All requests are charged to the same accounts …"""
+        """Whether all requests are charged to the same accounts."""
         self._for_all = 0, 0, UNBOUND
-        """… which are these, from when until when."""
+        """Start and end of validity (Unix ms) of the bound shared by all requests, and the bound."""
 
     def binding(self, charged: ChargedTo, named: frozenset[str]) -> list[Budget]:
-        """The budgets that bind a request: those whose filters match it, those that it names, and its key's limit."""
+        """Returns the budgets that apply to a request: those it matches, those in `named`, and its key's limit."""
         binds = [budget for budget in self.budgets if budget.unfiltered or budget.binds(charged) or budget.id in named]
         if charged.caller.allowance is not None and (limit := self.of_key(charged.caller)) is not None:
             binds.append(limit)
         return binds
 
     def of_key(self, caller: Caller) -> KeyLimit | None:
-        """What the key may spend, as a budget; None: as much as the policy's budgets leave it."""
+        """Returns the caller key's spending limit as a budget; None if the key has none."""
         allowance = caller.allowance
         if allowance is None or allowance.nano is None:
             return None
@@ -385,12 +385,12 @@ class BudgetAccounts:
         return budget
 
     def of_keys(self, callers: Iterable[Caller]) -> list[Budget]:
-        """The limits of all keys that have one, by name."""
+        """Returns the spending limits of all keys that have one, sorted by key name."""
         limits = {caller.name: limit for caller in callers if (limit := self.of_key(caller)) is not None}
         return [limits[name] for name in sorted(limits)]
 
     def accounts(self, charged: ChargedTo, budgets: Iterable[Budget], now_ms: int) -> list[Account]:
-        """Of budgets that bind a request; none of one that only caps it."""
+        """Returns the accounts of `budgets` for a request, except for budgets that only cap it individually."""
         accounts = []
         for budget in budgets:
             everyone = budget.scope == "all"
@@ -424,8 +424,8 @@ class BudgetAccounts:
         max_nano: int | None,
         thinking_cap: int | None,
     ) -> tuple[tuple[Account, ...], int | None]:
-        """What limits a request by itself, whatever others spend: of header and stakes (`max_nano`), class
-        (`thinking_cap`) and budgets; and the tokens that it may think, over all its choices."""
+        """Returns the request's individual caps (from its header, its stakes' `max_nano` in nano-USD, and budgets), and
+        the most thinking tokens over all its choices (None: no limit); `thinking_cap` is the limit of its class."""
         limits, caps = request.limits, list[Account]()
         if limits.budget_nano is not None:
             caps.append(_cap("x-lowpass-budget-usd", limits.budget_nano))
@@ -443,8 +443,8 @@ class BudgetAccounts:
     def bound(
         self, request: Request, caller: Caller, decision: Decision, children: Sequence[Child], at_ms: int
     ) -> BudgetBound:
-        """Everything that limits what a request may spend: budgets of the policy whose filters match it or that key
-        and header name, the budgets split off for it, and what limits it by itself. Raises `ClientError`."""
+        """Returns everything that limits a request's spending: matching budgets, those named by its key or header, the
+        split-off budgets in `children`, and its individual caps. Raises `ClientError` if a named budget needs tags."""
         limits, free = request.limits, decision.thinking is None and not decision.caps
         common = free and self._common and not (children or caller.allowance)
         if common and (not self.budgets or self._for_all[0] <= at_ms < self._for_all[1]):
@@ -463,7 +463,7 @@ class BudgetAccounts:
             accounts += [child.account() for child in children]
             accounts = [account for account in accounts if account.id not in replaced]
         if caller.allowance is not None:
-            # As OpenAI counts it: the prompt, and the output that it allows; without a cap of its own what is expected.
+            # Counted as OpenAI does: prompt plus maximum output, or the estimated output if the request has no cap.
             estimate, most = decision.plan.steps[0].estimate, request.max_output
             output = estimate.output_tokens if most is None else min(most, estimate.max_output) * request.choices
             accounts = [*rates(caller.name, caller.allowance, estimate.input_tokens + output, at_ms), *accounts]
@@ -474,12 +474,12 @@ class BudgetAccounts:
         return bound
 
     def named(self, request: Request, caller: Caller) -> frozenset[str]:
-        """The budgets of the policy that key and header name."""
+        """Returns the ids of the policy's budgets that the key or the request's header names."""
         names = {caller.budget, request.limits.budget}
         return frozenset(budget.id for budget in self.budgets if budget.id in names)
 
     def downgrade(self, budget_id: str) -> str:
-        """The route for requests that no longer fit a budget; empty: they are refused."""
+        """Returns the route for requests that no longer fit a budget; empty if they are refused."""
         budget = next((budget for budget in self.budgets if budget.id == budget_id), None)
         return budget.exhausted.downgrade if budget and isinstance(budget.exhausted, Downgrade) else ""
 
@@ -489,10 +489,10 @@ def _cap(name: str, limit: int, unit: Unit = Unit.USD) -> Account:
 
 
 def rates(key: str, allowance: Allowance, tokens: int, now_ms: int) -> list[Account]:
-    """Accounts of what a key may do in this minute of the clock, and at once.
+    """Returns the accounts of a key's rate limits: parallel requests, and requests and tokens per clock minute.
 
-    `tokens`: what a request may use; one that may use more than the limit has to wait for a minute of its own. What it
-    did use is charged when it is settled.
+    `tokens` is the most that the request may use. It is clipped to the limit, so a larger request fits only into an
+    otherwise unused minute; the tokens actually used are charged at settlement.
     """
     start = now_ms // MINUTE_MS * MINUTE_MS
     ends = start + MINUTE_MS

@@ -1,4 +1,4 @@
-"""Stops conversations that go round in circles."""
+"""Loop breaker: stops conversations that repeat themselves without progress."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -35,29 +35,29 @@ from router.types.tables import table
 
 _log = logging.getLogger(__name__)
 
-# Which conversation a request continues: by its own transcript, or because its prompt is somebody's answer.
+# Which conversation a request continues: by its own transcript, or because its prompt quotes another request's answer.
 
 KEPT = 16_384
-"""Conversations of two turns or more that are remembered; the one that was silent for longest is forgotten."""
+"""Maximum number of conversations of two or more turns that are remembered; the least recently active is dropped."""
 LOOKBACK = 16
-"""Turns of a conversation that other processes may have served in between."""
+"""Maximum number of consecutive turns served by other processes after which a conversation is still recognised."""
 KEPT_FIRST = 32_768
-"""First turns, and the two ends of answers: most requests have no successor."""
+"""Maximum number of first turns, and of ends of answers, that are remembered; most requests have no successor."""
 
 
 class Conversations:
-    """A conversation goes on from the newest turn of any of its callers. What branches off an older one is a new one,
-    and a request that is sent again, however often, is not a further turn: depth counts, not width."""
+    """The known conversations, by the newest turn of each of their callers. A request that builds on an older turn
+    starts a new conversation, and a request that is sent again is not a further turn: depth counts, not width."""
 
     def __init__(self) -> None:
         self.chains = Latest[int | str, Chain](KEPT)
         self._first = Latest[int | str, None](KEPT_FIRST)
         self.answers = Latest[int | str, int](KEPT_FIRST)
         self._strange = Latest[int | str, None](64)
-        """Turns of which no conversation was found: examples, before each row of a batch."""
+        """Turns that belong to no known conversation, such as the examples before each row of a batch."""
 
     def follow(self, turn: AgentTurn, caller: str) -> tuple[Chain | None, bool]:
-        """The conversation, if the turn before was seen; and whether this is its newest request, sent again."""
+        """Returns the conversation if its previous turn is known, and whether `turn` is its newest turn, sent again."""
         chain = self.chains.get(turn.key)
         if chain is not None and chain.newest == turn.key and chain.size == turn.size:
             return chain, True
@@ -72,7 +72,7 @@ class Conversations:
         return chain, False
 
     def _quoted(self, turn: AgentTurn) -> Chain | None:
-        """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
+        """Returns the conversation whose newest answer the prompt quotes. Only the first such prompt continues it."""
         for end in ends(turn.input_words) or ():
             answered = self.answers.get(end, 0)
             chain = None if answered == turn.key else self._from(answered)
@@ -81,7 +81,7 @@ class Conversations:
         return None
 
     def _continued(self, turn: AgentTurn) -> Chain | None:
-        """The conversation of its own transcript. What other processes have served of it in between is judged now."""
+        """Returns the conversation that the transcript continues; first judges its turns served by other processes."""
         missed: list[AgentTurn] = []
         while (before := turn.before()) is not None and len(missed) <= LOOKBACK:
             chain, turn = self._from(before.key), before
@@ -100,22 +100,23 @@ class Conversations:
         return Chain() if chain is None and key in self._first else chain
 
 
-# Two keys that talk to each other in single prompts: neither transcripts nor answers show it, but they take turns.
+# Two keys that talk to each other in single prompts: neither transcripts nor answers show it, only their alternation.
 
 SUSPECT = 8
-"""Requests without news from which a key is suspected to answer somebody."""
+"""Number of requests without new content after which a key is suspected of talking to another key."""
 WORDINGS = 4
-"""A monitor says the same again and again, and a batch has a template; two who talk have more than three ways to begin,
-and to end."""
+"""Minimum number of distinct beginnings, and of endings, of a dialogue's prompts; monitors and batches have fewer."""
 
 
 class TurnPairs:
+    """Detects pairs of keys that talk to each other in requests without earlier turns."""
+
     def __init__(self) -> None:
         self._suspects = Latest[int | str, Subject](64)
 
     def partner(self, key: str, subject: Subject, keys: Mapping[int | str, Subject], turns: int) -> Subject | None:
-        """The key with which this one has taken `turns` turns, strictly by turns and in the same few words: both vary
-        them, and at least half of the one's are the other's."""
+        """Returns the key that has strictly alternated with this one for `turns` stale turns, if both vary their
+        wording and share at least half of the words of the key with fewer; else None."""
         if subject.row.stale < SUSPECT:
             subject.partner, subject.rounds = None, 0
             return None
@@ -141,21 +142,21 @@ def _varies(subject: Subject) -> bool:
     return min(len(begins), len(ends)) >= WORDINGS
 
 
-# A trip of the breaker: how long it lasts, and the row that shows it.
+# Trips of the breaker: whether one still holds, and how processes share them.
 
 LONGEST_MS = 86_400_000
 _SQL: dict[str, str] = table("budget/data/loops.yaml")
 
 
 def resting(row: LoopRow, now_ms: int) -> Tripped | None:
-    """What still holds. When it is over, half of the streak is forgiven: a loop that goes on trips again soon."""
+    """Returns the trip that still holds, if any. A trip that has ended is cleared and the streak halved, not reset."""
     if row.tripped is not None and not holds(row.tripped, now_ms):
         row.tripped, row.stale = None, row.stale // 2
     return row.tripped
 
 
 def stop_as(row: LoopRow, other: LoopRow, now_ms: int) -> None:
-    """What another process has stopped is stopped here too."""
+    """Copies a trip by another process into `row`, if it still holds and is newer."""
     mine, theirs = row.tripped, other.tripped
     if theirs is not None and holds(theirs, now_ms) and (mine is None or theirs.at_ms > mine.at_ms):
         row.tripped, row.trips = theirs, max(row.trips, other.trips)
@@ -165,40 +166,39 @@ def holds(tripped: Tripped | None, now_ms: int) -> bool:
     return tripped is not None and (tripped.until_ms is None or now_ms < tripped.until_ms)
 
 
-# The loop breaker. It counts along conversations, not requests in time: batches are wide, loops are deep.
+# The loop breaker counts turns along a conversation, not requests over time: batches are wide, loops are deep.
 
 BREAKER_KEPT = 8_192
-"""Sessions, and keys, that are remembered: about 2 kB each."""
+"""Maximum number of sessions, and of keys, that are remembered: about 2 kB each."""
 KEPT_MS = 30 * 86_400_000
-"""How long rows of `loops` are worth restoring."""
+"""Age in ms after which rows of the table `loops` are deleted."""
 ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * BREAKER_KEPT}"  # noqa: S608 - a constant
-"""What `restore` reads."""
+"""Query whose result `restore` takes."""
 
 
 class LoopBreaker:
-    """What one process remembers of who repeats what. Call `check`, then `settled` with what it returned, once a
-    request."""
+    """Detects loops from what this process remembers of sessions, keys and conversations. For each request, call
+    `check`, and `settled` with its result when the request has ended."""
 
     def __init__(self, loops: Loops, clock: Callable[[], int], journal: Journal) -> None:
-        """`clock` gives Unix ms. `loops` may be replaced when the policy changes."""
+        """`clock` returns Unix ms. The attribute `loops` may be replaced when the policy changes."""
         self.loops = loops
         self.trips: dict[str, int] = dict.fromkeys(LoopKind, 0)
-        """How often it tripped since the start, by kind."""
+        """Number of trips since the start, by kind."""
         self._clock, self._journal = clock, journal
         self._talks, self._pairs = Conversations(), TurnPairs()
         self._sessions = Latest[int | str, Subject](BREAKER_KEPT)
         self._keys = Latest[int | str, Subject](BREAKER_KEPT)
         self._ended = Latest[int | str, None](BREAKER_KEPT)
-        """Accounts of sessions that had all of their turns."""
+        """Ids of the accounts of sessions that have used up their turns."""
         self._changed: dict[str, LoopRow] = {}
 
     def check(self, request: Request, caller: Caller, now_ms: int) -> LoopRequest | Tripped | None:
-        """The request, of which `settled` has to hear when it has ended; or why it must not be served. None: requests
-        of its key are not watched."""
+        """Returns the request, to be passed to `settled`; the trip for which to refuse it; or None if not watched."""
         if not self.loops.enabled or caller.name in self.loops.exempt:
             return None
         if key := self._keys.pop(caller.id, None):
-            self._keys[caller.id] = key  # the latest now
+            self._keys[caller.id] = key  # moves it to the end, as the most recently used
         else:
             key = self._keys.put(caller.id, Subject(caller.name or caller.id or "anonymous", LoopKind.RESENT))
         name, session = request.limits.session, None
@@ -221,7 +221,7 @@ class LoopBreaker:
         return watched
 
     def settled(self, watched: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str) -> None:
-        """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, as far as that is known."""
+        """Judges a request that has ended; `cost` is in nano-USD, `sent` tells whether it was sent upstream."""
         if watched is None:
             return
         for part in (watched.key, watched.session, watched.chain):
@@ -234,7 +234,7 @@ class LoopBreaker:
         if watched.session is not None:
             self._charge(watched.session, Scope.SESSION, cost, now_ms)
             row = watched.session.row
-            if row.windows or row.tripped or watched.repeats.count:  # most sessions never get there
+            if row.windows or row.tripped or watched.repeats.count:  # most sessions have none, and are not stored
                 self._changed[f"session|{watched.place}"] = row
         if watched.turn is not None:
             chain, turn = watched.chain, watched.turn
@@ -242,26 +242,26 @@ class LoopBreaker:
                 chain.judge(turn, words(turn), watched.began_ms, now_ms)
             if not turn.media:
                 self._judge_repeat(watched, turn, now_ms)
-            if watched.single and watched.quiet and len(self._keys) > 1:  # a key alone has none to take turns with
+            if watched.single and watched.quiet and len(self._keys) > 1:  # taking turns needs a second key
                 watched.key.hear(turn, bits(turn.input_words, 0))
                 self._judge_pair(watched.key, watched.caller, now_ms)
             for end in (answer_ends(answer, turn) or ()) if answer else ():
                 self._talks.answers.put(end, turn.key)
 
-    # Rows
+    # Persistence
 
     def save(self) -> None:
-        """Queues what changed since the last call; once a second is often enough."""
+        """Queues the rows changed since the last call for writing; call it about once a second."""
         now, changed, self._changed = self._clock(), self._changed, {}
         for identifier, row in changed.items():
             self._journal.change(_SQL["keep"], (identifier, now, msgspec.json.encode(row).decode()))
 
     def forget(self) -> None:
-        """Queues the end of rows too old to matter; once a day is often enough."""
+        """Queues the deletion of rows older than `KEPT_MS`; call it about once a day."""
         self._journal.change("DELETE FROM loops WHERE changed_ms < ?", (self._clock() - KEPT_MS,))
 
     def merge(self, rows: Iterable[tuple[str, str]]) -> None:
-        """The result of `router.ledger.query.loops`: what all processes have counted and stopped in the meantime."""
+        """Merges rows from `router.ledger.query.loops`: counts and trips by all processes since the last call."""
         now = self._clock()
         for identifier, document in rows:
             kind, key, name = identifier.split("|", 2)
@@ -283,7 +283,7 @@ class LoopBreaker:
                 stop_as(subject.row, other, now)
 
     def restore(self, rows: Iterable[tuple[str, str]]) -> None:
-        """The result of `ROWS`. Words are not kept: see `LEARNING`."""
+        """Restores the state from the result of `ROWS`, newest first. Words are not stored: see `LEARNING`."""
         oldest_first = list(rows)[::-1]
         for identifier, document in oldest_first:
             if identifier.startswith("chain|"):
@@ -292,10 +292,10 @@ class LoopBreaker:
                 )
         self.merge(oldest_first)
 
-    # A session's whole life is counted where the budgets are, by all processes together.
+    # A session's requests are counted in the budget store, over all processes.
 
     def bind(self, bound: BudgetBound, watched: LoopRequest | None) -> BudgetBound:
-        """With the account that counts a session's requests, where it may not have as many as it wants."""
+        """Returns `bound` with an account that counts the session's requests, if `session_turns` limits them."""
         most = self.loops.session_turns
         if most is None or watched is None or watched.session is None:
             return bound
@@ -311,7 +311,7 @@ class LoopBreaker:
         return structs.replace(bound, accounts=(turns, *bound.accounts))
 
     def end_session(self, refused: Refused, now_ms: int) -> Tripped:
-        """What a session hears that had all of its turns; an incident the first time."""
+        """Returns the trip of a session that has used up its turns; the first time, records an incident."""
         account, turns = refused.account, refused.spent + refused.held
         reason = f"the session has had {turns} turns, all that it may have"
         tripped = Tripped(
@@ -362,7 +362,7 @@ class LoopBreaker:
         if row.stale >= SUSPECT:
             self._changed[f"chain|{turn.key}|"] = row
         tripped = resting(row, now_ms)
-        # A caller whom a chance quotation drew into a conversation is not refused for it.
+        # A caller that is in a conversation only by a chance quotation is not refused.
         leads = len(row.callers) == 1 or 4 * row.callers[caller.id] >= most
         if tripped is not None or row.stale < most or not leads:
             return tripped
@@ -370,7 +370,7 @@ class LoopBreaker:
         reason = f"{row.stale} turns of one conversation brought nothing new"
         return self._stop(watched, kind, reason, row.stale, most, now_ms)
 
-    # Once it is over
+    # After a request has ended
 
     def _charge(self, subject: Subject, scope: Scope, cost: int, now_ms: int) -> None:
         spike, row = self.loops.spike, subject.row
@@ -384,7 +384,7 @@ class LoopBreaker:
             row.window, row.spending = window, 0
         row.spending += cost
         limit = max(spike.floor, spike.factor * row.peak)
-        # Only where what is usual is known.
+        # A spike is judged only once the usual spending is known.
         if row.windows < SEASONED or row.spending <= limit or row.tripped is not None:
             return
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
@@ -425,7 +425,7 @@ class LoopBreaker:
     # Tripping
 
     def _stop(self, watched: LoopRequest, kind: LoopKind, reason: str, count: int, most: int, now_ms: int) -> Tripped:
-        """A conversation is refused whoever goes on with it, and the session that it belongs to as a whole."""
+        """Trips the breaker for the conversation, whichever caller continues it, and for the request's session."""
         chain, session = watched.chain, watched.session
         callers = chain.row.callers if chain else {}
         scope = Scope.PAIR if len(callers) > 1 else Scope.CONVERSATION
@@ -443,7 +443,7 @@ class LoopBreaker:
     def _trip(
         self, row: LoopRow, kind: LoopKind, scope: Scope, subject: str, reason: str, count: int, most: int, now_ms: int
     ) -> Tripped:
-        """Each further trip of the same row rests twice as long."""
+        """Records and returns a trip; each further trip of the same row lasts twice as long, up to a day."""
         rest = min(self.loops.cool_down_ms << min(row.trips, 32), max(LONGEST_MS, self.loops.cool_down_ms))
         row.trips += 1
         tripped = Tripped(kind, scope, subject, reason, count, most, now_ms, now_ms + rest)

@@ -1,4 +1,4 @@
-"""Whether a conversation goes round in circles: what is counted of it."""
+"""Data of the loop breaker: turns of conversations, and counts of how often they repeat themselves."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -22,31 +22,31 @@ from router.types.request import Caller, Endpoint, Latest, Message, Request, sec
 from router.types.tables import table
 from router.types.yaml_model import YamlPart
 
-# What a request adds to its conversation, as numbers: nothing of its text is kept.
+# What a request adds to its conversation, as hashes and counts: its text is not kept.
 
 SLICE = 64
-"""Characters looked at in the beginning, the middle and the end of a text."""
+"""Number of characters compared at the beginning, in the middle and at the end of a text."""
 ENDS = 6
-"""Words at either end by which an answer is recognised in a later prompt."""
+"""Number of words at either end of an answer by which it is recognised in a later prompt."""
 LONG = 2_048
-"""Characters of a prompt that is compared without its numbers."""
+"""Maximum length, in characters, of a prompt that is compared apart from its numbers."""
 STATE = 256
-"""Characters of a result at most that only says how far something has come."""
+"""Maximum length, in characters, of a tool result that counts as a mere progress report."""
 PLACES = 4096
-"""Bits of a set of words: among 800 words that are known, one new word in five is missed."""
+"""Number of bits in a set of words; with 800 known words, one new word in five is taken for a known one."""
 
 _FOLDED = bytes.maketrans(
     bytes(range(65, 91)) + b",.;!?\"'()[]{}<>|*#`\\", bytes(range(97, 123)) + b" " * len(b",.;!?\"'()[]{}<>|*#`\\")
 )
 _DIGITS = b"0123456789"
 _NUMBERS = re.compile(r"\d+(?:[-:/.T]\d+){2,}\S*|\d\d?:\d\d\S*|\d{9,}|(\d+(?:[.,]\d+)?)")
-"""What is in a group; dates, times of day and counts of seconds since 1970 are not."""
+"""Numbers are captured in the group; dates, times of day and Unix timestamps match outside it."""
 _RESULT, _WAITING, _FAILURES, _FAILED = map(re2.compile, table("budget/data/polls.yaml").values())
 _IDS = re.compile(r"[\w./:+-]*\d[\w./:+-]*", re.ASCII)
-"""Numbers, addresses, ids, names of temporary files: no news of what failed."""
+"""Words with digits (numbers, addresses, ids, temporary files), ignored when failures are compared."""
 _BIT = [1 << place for place in range(PLACES)]
 _UNSPACED = 20
-"""Bytes a word from which a text is taken to be in a script that puts no blanks between words."""
+"""Average bytes per word from which a text is taken to be in a script without spaces between words."""
 _RULES = ("system", "developer")
 
 
@@ -54,36 +54,36 @@ _MESSAGES = msgspec.json.Decoder(list[Message])
 
 
 class AgentTurn(Struct, frozen=True, kw_only=True, dict=True):
-    """A conversation grows by turns: what the model said last, and what was answered to it."""
+    """A turn of a conversation: the model's last message and the reply to it."""
 
     key: int
-    """Of this turn, for its caller: by it the next request finds the conversation that it goes on with."""
+    """Hash of this turn and its caller, by which the next request finds the conversation that it continues."""
     size: int
-    """Bytes of the whole conversation: tells a turn that says the same again from the same request sent again."""
+    """Bytes of the whole conversation: tells an equal turn further on from the same request sent again."""
     output: str
-    """The arguments of the model's tool calls; else its words."""
+    """The names and arguments of the model's tool calls; its text if it made none."""
     acts: bool
-    """They are arguments: they get on when they are new as arguments, wherever their words came from."""
+    """Whether `output` is tool calls; their words are compared only with those of earlier tool calls."""
     input: str
-    """What the user or the tools said then."""
+    """Text of the user or the tools after `output`."""
     media: bool
-    """Images, sounds or files are in it, at which nobody looks here."""
+    """Whether the input has images, audio or files, which are not compared."""
     seed: int
     earlier: Sequence[Message]
-    """The turns before; none in the first."""
+    """Messages of the earlier turns; empty in the first turn."""
 
     def before(self) -> "AgentTurn | None":
-        """The turn before, as it was."""
+        """Returns the previous turn; None for the first."""
         return _turn(self.earlier, 0, self.seed) if self.earlier else None
 
     @cached_property
     def input_words(self) -> list[bytes]:
-        """Without their numbers."""
+        """Words of `input`, without digits."""
         return _words(self.input, _DIGITS)
 
 
 def read(request: Request, caller: str) -> AgentTurn | None:
-    """None where there is nothing to compare."""
+    """Returns the last turn of a request; None for embeddings."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return None
     messages = request.messages
@@ -96,19 +96,19 @@ def read(request: Request, caller: str) -> AgentTurn | None:
 
 
 class Words(Struct, frozen=True):
-    """The words of a turn, as sets of bits. Computed only where they are compared."""
+    """The words of a turn, as bit sets. Computed only when they are compared."""
 
     output: int
-    """With their numbers: a model that tries one number after another gets on."""
+    """Words of the model, with their digits: trying one number after another counts as new."""
     input: int
-    """Without."""
+    """Words of the input, without their digits."""
     numbers: int
-    """Those that were heard, but for clocks, by their places: two bits each, so that hardly a new one is missed. None
-    where something failed: a process, a line or a duration is another each time."""
+    """Numbers in the input with their positions, except times; two bits each, so that few new ones are missed. Empty
+    if something failed, since process ids, lines and durations differ each time."""
     waits: bool
-    """A tool says that something is not over."""
+    """Whether a tool reports that something is still in progress."""
     failures: float
-    """How many a tool counts where it says that something failed; endless where it counts none."""
+    """Number of failures that a tool reports; infinite if it states no number."""
 
 
 def words(turn: AgentTurn) -> Words:
@@ -130,7 +130,7 @@ def words(turn: AgentTurn) -> Words:
 
 
 def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
-    """A prompt without its numbers, and those numbers but for clocks, all as hashes; a long one only as a whole."""
+    """Returns hashes of a prompt without its digits and of its numbers except times; a long one gives only its key."""
     if len(turn.input) > LONG:
         return turn.key, ()
     data = turn.input.encode("utf-8", "replace")
@@ -140,14 +140,14 @@ def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
 
 
 def answer_ends(answer: str, turn: AgentTurn) -> tuple[int, int] | None:
-    """As `ends`; None also for an answer that only repeats what was heard."""
+    """Returns the `ends` of an answer; None also if their words all occur in the prompt."""
     words = _words(answer, _DIGITS)
     known = ends(words)
     return known if known and {*words[:ENDS], *words[-ENDS:]} - set(turn.input_words) else None
 
 
 def ends(words: Sequence[bytes]) -> tuple[int, int] | None:
-    """Opening and closing words of an answer, or of a prompt that may quote one; None for one too short to tell."""
+    """Returns hashes of the first and the last `ENDS` words of an answer or a prompt; None if it has fewer."""
     if len(words) < ENDS:
         return None
     return crc32(b" ".join(words[:ENDS])), crc32(b" ".join(words[-ENDS:])) << 32
@@ -184,7 +184,7 @@ def _turn(messages: Sequence[Message], size: int, seed: int) -> AgentTurn:
 
 
 def _shortened(text: str) -> str:
-    """Of a text of more than three slices."""
+    """Returns the beginning, middle and end of a text longer than three slices."""
     middle = len(text) // 2
     return f"{text[:SLICE]} {text[middle : middle + SLICE]} {text[-SLICE:]}"
 
@@ -196,13 +196,13 @@ def _words(text: str, without: bytes) -> list[bytes]:
     words = data.split()
     if len(data) < _UNSPACED * (len(words) + 1):
         return words
-    # Neighbouring characters, of a text in a script without blanks.
+    # For a script without spaces: pairs of neighbouring characters.
     places = range(0, len(text) - 1, max(1, len(text) // 60))
     return [text[place : place + 2].encode("utf-8", "replace") for place in places]
 
 
 def bits(words: Iterable[bytes | str], *shifts: int) -> int:
-    """A set of words; of `input_words` as in `Words.input`, where nothing else is compared."""
+    """Returns the words as a bit set, with one bit per word and shift of its hash."""
     places = 0
     for number in map(hash, words):
         for shift in shifts:
@@ -210,11 +210,11 @@ def bits(words: Iterable[bytes | str], *shifts: int) -> int:
     return places
 
 
-# What the loop breaker watches for, as the policy declares it, and what it says when it trips.
+# What the loop breaker watches for, as the policy declares it, and how it reports a trip.
 
 
 class Spike(YamlPart):
-    """Spending in one window above the floor, and above `factor` times the most that was usual for a session or key."""
+    """Trips if a session or key spends more in a window than the floor and than `factor` times its usual maximum."""
 
     window: Length = "10m"
     factor: Annotated[int, Field(ge=2)] = 20
@@ -222,7 +222,7 @@ class Spike(YamlPart):
 
     @cached_property
     def floor(self) -> int:
-        """nano-USD."""
+        """The floor in nano-USD."""
         return nano_from_usd(self.floor_usd)
 
     @cached_property
@@ -234,7 +234,7 @@ Count = Annotated[int, Field(ge=8)]
 
 
 class Loops(YamlPart):
-    """Limits that normal use never meets; each count is of requests, so a slow loop trips like a fast one."""
+    """Limits of the loop breaker, above normal use. They count requests, so a slow loop trips like a fast one."""
 
     enabled: bool = True
     no_progress: Count = Field(24, description="Turns of a conversation, one after another, that bring nothing new.")
@@ -255,19 +255,19 @@ class Loops(YamlPart):
 
 class LoopKind(StrEnum):
     NO_PROGRESS = "no_progress"
-    """Turn after turn of one conversation brings nothing new."""
+    """Consecutive turns of one conversation bring nothing new."""
     PING_PONG = "ping_pong"
-    """So does a conversation that two keys lead with each other."""
+    """Consecutive turns of a conversation between several keys bring nothing new."""
     REPEATS = "repeats"
-    """Requests of one session without a new word, one after another."""
+    """A session sends the same request repeatedly, each time after the last answer."""
     RESENT = "resent"
-    """The same request, or the same transcript, one after another."""
+    """A conversation, or a key without sessions, sends the same request repeatedly, each time after the last answer."""
     SPEND_SPIKE = "spend_spike"
     SESSION_TURNS = "session_turns"
 
 
 class Scope(StrEnum):
-    """What is refused: all requests of a session or a key, or only the conversation of a key or of a pair."""
+    """What a trip refuses: all requests of a session or key, or one conversation of a key or of several keys."""
 
     SESSION = "session"
     KEY = "key"
@@ -276,9 +276,9 @@ class Scope(StrEnum):
 
 
 class Tripped(Struct, frozen=True):
-    """Why requests of `subject` are refused until `until_ms`; None: for good.
+    """Why requests of `subject` are refused until `until_ms` (Unix ms); None means forever.
 
-    `seen` and `limit` are requests, or nano-USD for `spend_spike`. `subject` is a session's id or
+    `seen` and `limit` are numbers of requests, or nano-USD for `spend_spike`. `subject` is the name of a session or
     the names of keys, never a secret.
     """
 
@@ -292,41 +292,41 @@ class Tripped(Struct, frozen=True):
     until_ms: int | None
 
 
-# What the breaker remembers of conversations, and of the sessions and keys that lead them: small, and bounded.
+# What the breaker remembers of conversations, sessions and keys; its size is bounded.
 
 GAIN = 3
-"""A turn that brings something new outweighs so many that bring nothing."""
+"""Number of stale turns that a turn with something new takes off the streak."""
 COUNTERS = 25
-"""So many polls count as one turn that brings nothing: what is waited for gets on slowly."""
+"""Number of consecutive polls that count as one stale turn: the work that is polled may be slow."""
 RETRIES = 5
-"""So many requests of a session that are the same but for one number count as one that was sent again."""
+"""Number of session requests that differ in at most one number and count as one exact repeat."""
 READINGS = 2
-"""A request that has so many other numbers than the last is a row of a batch."""
+"""Number of changed numbers from which a request counts as another row of a batch, not as a repeat."""
 AMONG = 16
-"""A session's request is compared with so many that are not the same: samples may be taken in turns."""
+"""Number of a session's different recent requests that are compared: repeats may alternate."""
 PAUSE_MS = 30_000
-"""After such a pause the same request, or tool call, is not one of a loop: a monitor sends it every minute."""
+"""Pause in ms after which the same request or tool call is not part of a loop: a monitor may send it every minute."""
 SHARE = 8
-"""A turn of a conversation is new if one word in so many is; what is new to a half ends every streak."""
+"""A turn has new content if at least one in `SHARE` of its words is new; if half of them are, the streak ends."""
 KEPT_BITS = 800
-"""A memory forgets its older half when the newer has so many words: about the last 20 turns of a lively talk."""
+"""Number of words in the newer half of a memory above which the older is dropped: about 20 turns of a lively talk."""
 LEARNING = 4
-"""Turns that a conversation found again after a restart needs before it can be judged: its words were not kept."""
+"""Number of turns before a conversation restored after a restart is judged, since its words were not stored."""
 MONTH_MS = 30 * 86_400_000
 SEASONED = 12
-"""Windows with spending before a session's or key's usual spending counts as known."""
+"""Number of windows with spending after which the usual spending of a session or key counts as known."""
 LOOKED_AT = 16
-"""The latest requests of a key among which several wordings are looked for."""
+"""Number of a key's latest stale requests whose wordings are compared."""
 
 
 class Memory(Struct, eq=False):
-    """A set of words that forgets, as bits."""
+    """A bit set of recent words that drops old ones."""
 
     recent: int = 0
     older: int = 0
 
     def new(self, words: int) -> int:
-        """How many of the words are; from then on they are known."""
+        """Adds `words` and returns how many of them were new."""
         new = words & ~(self.recent | self.older)
         self.recent |= words
         if self.recent.bit_count() > KEPT_BITS:
@@ -334,7 +334,7 @@ class Memory(Struct, eq=False):
         return new.bit_count()
 
     def knows(self, words: int) -> bool:
-        """All of them but for a few."""
+        """Whether fewer than one in `SHARE` of the words are new."""
         return (words & ~self.words).bit_count() * SHARE < words.bit_count()
 
     @property
@@ -343,25 +343,25 @@ class Memory(Struct, eq=False):
 
 
 class Repeat(Struct):
-    """A request, and how often it was sent again, each time after the answer to the last."""
+    """A request, and how often it was sent again, each time after the previous answer."""
 
     request: tuple[str, int, int]
     """Model, key and size."""
     numbers: tuple[int, ...]
     ended_ms: int
     again: int = 0
-    """Just the same."""
+    """Number of consecutive exact repeats."""
     counted: int = 0
-    """The same but for one number at most."""
+    """Number of consecutive repeats with at most one changed number."""
 
 
 class Repeats(Latest[int, Repeat]):
-    """The latest request of a conversation or a key; of a session several, by what they are without their numbers."""
+    """The latest request of a conversation or key, or the latest `AMONG` of a session, by their hash without digits."""
 
     def __init__(self, kind: LoopKind) -> None:
         super().__init__(AMONG if kind is LoopKind.REPEATS else 1)
         self.kind, self.count = kind, 0
-        """How often the latest one was sent again, by all processes, and what that is called if it is too often."""
+        """Kind of the trip for too many repeats, and number of repeats of the latest request, over all processes."""
 
     def add(self, turn: AgentTurn, model: str, began_ms: int, ended_ms: int) -> Repeat:
         bare, numbers = shape(turn) if self.most > 1 else (0, ())
@@ -379,7 +379,7 @@ class Repeats(Latest[int, Repeat]):
 
 
 class LoopRow(Struct, omit_defaults=True):
-    """What outlives a restart."""
+    """State that is stored and outlives a restart; `stale` is the current streak of turns without new content."""
 
     stale: int = 0
     trips: int = 0
@@ -387,13 +387,13 @@ class LoopRow(Struct, omit_defaults=True):
 
 
 class ChainRow(LoopRow, omit_defaults=True):
-    """Of a conversation."""
+    """Stored state of a conversation; `callers`: caller id → number of turns."""
 
     callers: dict[str, int] = {}
 
 
 class Chain:
-    """One conversation, whoever leads it: each request builds on the one before."""
+    """One conversation, of one or several callers, in which each request builds on the one before."""
 
     __slots__ = (
         *("ended_ms", "fewest", "heads", "learning", "memory", "newest", "numbers", "open", "polls", "repeats", "row"),
@@ -403,15 +403,15 @@ class Chain:
     def __init__(self, row: ChainRow | None = None) -> None:
         self.row, self.learning = row or ChainRow(), LEARNING if row else 0
         self.memory, self.numbers, self.polls = Memory(), Memory(), 0
-        """`polls`: turns in which nothing was new but a number, or that waited: after a pause, or for what goes on."""
+        """`polls`: consecutive turns with only new numbers, fewer failures, a pause, or a report of ongoing work."""
         self.repeats, self.open = Repeats(LoopKind.RESENT), 0
         self.ended_ms: int | None = None
         self.fewest = inf
-        """Failures that a tool counted since there was news."""
+        """Fewest failures reported by a tool since the last turn with new content."""
         self.size = self.newest = 0
-        """Bytes and key of its newest turn."""
+        """Size of the conversation in bytes, and key, at its newest turn."""
         self.heads: dict[str, int] = {}
-        """The newest turn of each caller: where it can go on."""
+        """Caller id → key of the caller's newest turn, from which the conversation can continue."""
 
     def move(self, turn: AgentTurn, caller: str) -> None:
         self.row.callers[caller] = self.row.callers.get(caller, 0) + 1
@@ -419,7 +419,7 @@ class Chain:
         self.heads[caller] = turn.key
 
     def judge(self, turn: AgentTurn, words: Words, began_ms: int = 0, ended_ms: int | None = None) -> None:
-        """A turn that was sent: does it bring anything new? When another process did, it is not known here."""
+        """Updates the streak by what is new in `turn`. Its times (Unix ms) are unknown if another process served it."""
         paused = self.ended_ms is not None and began_ms - self.ended_ms >= PAUSE_MS
         self.ended_ms = ended_ms
         shares = [self.memory.new(row) / max(1, row.bit_count()) for row in (words.input, words.output)]
@@ -436,16 +436,16 @@ class Chain:
 
 
 class SubjectRow(LoopRow, omit_defaults=True):
-    """Of a session or key; money in nano-USD."""
+    """Stored state of a session or key; money in nano-USD."""
 
     resent: dict[str, tuple[int, int]] = {}
-    """Key of the latest request that continues no conversation, and how often it was sent before, by process."""
+    """Process id → key of its latest request that continues no conversation, and how often that was repeated."""
     window: int = 0
-    """Number of the window in which it spent last, counted from the epoch."""
+    """Number of the window with the last spending, counted from the Unix epoch."""
     spending: int = 0
-    """In that window."""
+    """Amount spent in that window."""
     peak: int = 0
-    """The most in any window, fading to nothing within a month."""
+    """Highest amount spent in a window; each new window reduces it by the part of `MONTH_MS` that has passed."""
     windows: int = 0
 
 
@@ -458,21 +458,21 @@ class Subject:
     )
 
     def __init__(self, name: str, kind: LoopKind, row: SubjectRow | None = None) -> None:
-        """`kind`: of its repeated requests."""
+        """`kind`: kind of the trip for too many repeated requests."""
         self.name, self.row, self.learning = name, row or SubjectRow(), 2 * LEARNING if row else 0
         self.memory, self.repeats, self.open = Memory(), Repeats(kind), 0
         self.looped: tuple[Tripped, tuple[str, int, int]] | None = None
-        """The request that was sent too often, as a `Repeat` has it: only that is refused."""
+        """Trip for a request sent too often, and that request (`Repeat.request`), the only one that is refused."""
         self.pair: Tripped | None = None
         self.partner: tuple[str, int] | None = None
-        """Id of the key with which this one takes turns, and how many requests it had sent by then."""
+        """Id of the key that may take turns with this one, and that key's `singles` at this key's last request."""
         self.rounds = self.singles = 0
-        """Turns taken with the partner; requests without a transcript."""
+        """`rounds`: number of turns taken with the partner; `singles`: number of requests without earlier turns."""
         self.wordings: tuple[tuple[int, int], ...] = ()
-        """How its latest prompts without news begin and end."""
+        """Hashes of the beginnings and endings of its latest prompts without new content."""
 
     def hear(self, turn: AgentTurn, words: int) -> None:
-        """A single prompt of a key: news is what it is in a conversation."""
+        """Updates the streak with a prompt without earlier turns, by the same measure as for conversations."""
         news = max(self.memory.new(words) / max(1, words.bit_count()), float(turn.media))
         self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
         if self.row.stale:
@@ -480,33 +480,33 @@ class Subject:
 
 
 class LoopRequest(Struct):
-    """A request in progress."""
+    """A watched request in progress."""
 
     caller: Caller
     model: str
     key: Subject
     session: Subject | None
     place: str
-    """Of the session among the sessions."""
+    """Key of the session: caller id and session name."""
     began_ms: int
     quiet: bool
-    """Nothing else of its key was in progress."""
+    """Whether no other request of its key was in progress."""
     waited: bool
-    """Nor of its conversation, or else its session: only what waits for an answer before it goes on can be a loop."""
+    """Whether no other request of its conversation, or else session or key, was in progress: loops wait for answers."""
     repeats: Repeats
-    """Of its conversation, or else its session or key."""
+    """Repeats of its conversation, or else of its session or key."""
     turn: AgentTurn | None = None
     single: bool = False
-    """Without a transcript."""
+    """Whether it has no earlier turns."""
     chain: Chain | None = None
     again: bool = False
-    """Its conversation's newest request, sent again."""
+    """Whether it is its conversation's newest request, sent again."""
     approaching: str = ""
-    """What will stop the conversation if it goes on, such as `no_progress 18/24`; empty below half of a limit."""
+    """A limit that is at least half reached, such as `no_progress 18/24`; empty if there is none."""
 
 
 def _count(row: LoopRow, news: float, learning: int) -> int:
-    """Lengthens or shortens the streak by the share of news; returns what is left to learn before it may."""
+    """Updates the streak of `row` by the share of new words; returns how many turns are left before it is judged."""
     if not learning:
         row.stale = 0 if news >= 0.5 else max(0, row.stale - GAIN) if news else row.stale + 1
     return max(0, learning - 1)

@@ -1,9 +1,9 @@
-"""What happens while the budget store is gone: the outage rule of each budget.
+"""The outage rule of each budget: what happens while the budget store is unavailable.
 
-`fail_closed`: nothing is admitted. `fail_open_within`: this process has taken a part of the account beforehand, a hold
-like that of a request, and goes on spending from that, never more. So the store's own arithmetic keeps the limit,
-however many processes hold a part. When the store is back what was spent is settled against the hold, and a new one is
-taken; one of a process that died is charged in full, as any hold.
+`fail_closed`: no request is admitted. `fail_open_within`: each process reserves a part of the account beforehand, with
+a hold like that of a request, and may spend that part while the store is unavailable. So the limit is kept however many
+processes hold a part. When the store is back, the spending is settled against the hold and a new hold is taken. The
+hold of a process that has died is charged in full, like any other.
 """
 
 import asyncio
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
     from router.budget.redis.bookings import BookingRows
 
 TICK_S = 1.0
-"""How often leases are looked after; a new account's at once."""
+"""Interval in seconds at which leases are taken, topped up and returned; an account's first one is taken at once."""
 REST_MS = 30_000
-"""No new lease for so long after an account had no room for one: it is given back when it stands in a request's way."""
+"""Time in ms without a new lease after an account had too little room for one, or had to give it up for a request."""
 IDLE_MS = 600_000
-"""The lease of an account that was not used for so long is given back."""
+"""Time in ms without use after which the lease of an account is returned."""
 
 Within = Callable[[Account], int]
-"""How much of an account a process may take, in its unit, as its budget says; 0 or less: that fails closed."""
+"""Returns how much of an account a process may lease, in the account's unit; 0 or less if its budget fails closed."""
 _log = logging.getLogger(__name__)
 
 
 class OutageLease(Struct):
-    """A part of an account that this process holds."""
+    """A part of an account that this process has reserved to spend during outages."""
 
     account: Account
     hold: Reservation
     open: int = 0
-    """Of requests in progress that were granted from it."""
+    """Amount held by requests in progress."""
     spent: dict[int, int] = {}
-    """By start of the window that it belongs to, which in a rolling account moves on while the lease stays."""
+    """Amount spent, by start of the window (Unix ms): a rolling window moves on during the lease."""
 
     @property
     def amount(self) -> int:
@@ -64,21 +64,21 @@ class OutageLease(Struct):
         return self.amount - self.open - sum(self.spent.values())
 
     def covers(self, account: Account) -> bool:
-        """Even if it was recovered meanwhile its charge counts in the account's window, which may be a rolling one."""
+        """Whether a charge of the lease, even by another process that recovers it, counts in the account's window."""
         return account.since_ms <= self.account.window_start_ms <= account.window_start_ms
 
     def ages(self, account: Account) -> bool:
-        """It should be replaced: it covers the account no more, or for less than half of a rolling window."""
+        """Whether to replace the lease: it no longer covers the account, or for less than half of a rolling window."""
         middle = (account.since_ms + account.window_start_ms) // 2
         return not self.covers(account) or self.account.window_start_ms < middle
 
 
 class Local(Reservation, frozen=True):
-    """One that the store does not know."""
+    """A reservation granted from leases, unknown to the store."""
 
 
 class _LeasedAccount(Struct):
-    """An account whose budget may be spent without the store."""
+    """An account that may be spent without the store, and its current lease."""
 
     account: Account
     used_ms: int
@@ -87,25 +87,25 @@ class _LeasedAccount(Struct):
 
 
 class OutageBudgets:
-    """The `BudgetStore` port around another store. `start` it and `stop` it, or call `tick` every second."""
+    """A `BudgetStore` that adds outage rules to another store. Call `start` and `stop`, or `tick` every second."""
 
     def __init__(self, store: BudgetStore, within: Within, owner: str, rows: "BookingRows") -> None:
-        """`rows`: of what is granted and settled without the store."""
+        """`rows` writes what is granted and settled without the store to the ledger."""
         self._store, self._within, self._owner, self._rows = store, within, owner, rows
-        # What no outage rule changes is the store's own.
+        # Methods that outage rules do not affect are the store's own.
         self.settled, self.recover, self.expire = store.settled, store.recover, store.expire
         self.balances, self.values, self.split = store.balances, store.values, store.split
         self.child, self.children, self.close = store.child, store.children, store.close
         self._pots: dict[str, _LeasedAccount] = {}
         self._closed: set[str] = set()
-        """Budgets that fail closed, as of the last tick."""
+        """Ids of budgets found to fail closed since the last tick."""
         self._drained: list[OutageLease] = []
-        """Given up, but for the requests that are still open on them."""
+        """Leases to be settled once no request is open on them."""
         self._local: dict[str, list[tuple[OutageLease, Hold]]] = {}
         self._soft: dict[str, list[Account]] = {}
-        """Of local reservations: a soft account refuses nothing, so it needs no lease."""
+        """Request id → soft accounts of its local reservation; they refuse nothing, so they need no lease."""
         self._owed: list[tuple[Account, int]] = []
-        """What soft accounts are to be charged once the store is back."""
+        """Amounts to charge to soft accounts once the store is back."""
         self._was_gone = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -114,7 +114,7 @@ class OutageBudgets:
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def stop(self) -> None:
-        """Gives all leases back, as far as the store can be reached and nothing is open on them."""
+        """Returns all leases that have no open requests, if the store is available."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -131,9 +131,9 @@ class OutageBudgets:
     async def reserve(
         self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> Reservation | Refused:
-        """As the store's own; without the store from the leases, if there is one of every account with enough left.
+        """Reserves from the store or, if it is unavailable, from the leases.
 
-        Raises StoreUnavailable otherwise.
+        Raises StoreUnavailable if the store is unavailable and a hard account has no lease with enough left.
         """
         for account in accounts:
             self._seen(account, now_ms)
@@ -160,7 +160,7 @@ class OutageBudgets:
                 self._closed.add(account.budget)
 
     def _give_way(self, refused: Refused, now_ms: int) -> bool:
-        """A lease must not keep out a request that fits without it."""
+        """Drops the lease of the refusing account if the request fits without it; returns whether it did."""
         pot = self._pots.get(refused.account.id)
         if pot is None or pot.lease is None or refused.left + pot.lease.left < refused.needed:
             return False
@@ -181,7 +181,7 @@ class OutageBudgets:
         for lease, account in zip(leases, hard, strict=True):
             amount = granted.of(account.unit)
             if account.targets:
-                # Where an account for some targets only has too little, these are left out.
+                # If an account for some targets has too little, the request may not use those targets.
                 if 0 < ask.least.of(account.unit) > lease.left:
                     continue
                 amount = max(0, min(amount, lease.left))
@@ -216,7 +216,7 @@ class OutageBudgets:
             return
         if len(charges) != len(reservation.holds):
             raise ValueError(f"request {reservation.request_id} needs charges, one a hold")
-        # The leases are charged; these rows say that the request was charged to them.
+        # The accounts are charged through the leases, so the request's own bookings are 0.
         self._rows.settled(reservation.request_id, reservation.holds, [0] * len(charges))
         parts = self._local.pop(reservation.request_id, [])
         for (lease, hold), charge in zip(parts, charges, strict=False):
@@ -226,13 +226,13 @@ class OutageBudgets:
         self._owed += zip(soft, charges[len(parts) :], strict=False)
 
     async def tick(self, now_ms: int) -> None:
-        """Takes, tops up, replaces and returns leases, where the store is there."""
+        """Takes, tops up, replaces and returns leases, if the store is available."""
         self._closed.clear()
         if not self._store.available:
             self._was_gone = True
             return
         if self._was_gone:
-            # They may have been recovered meanwhile, and what was spent from them has to be settled.
+            # Other processes may have recovered the leases meanwhile, and spending from them has to be settled.
             self._was_gone = False
             for pot in self._pots.values():
                 self._drop(pot)
@@ -255,7 +255,7 @@ class OutageBudgets:
             pot.lease = None
 
     async def _return(self, now_ms: int) -> None:
-        """Settles the leases that nothing is open on any more, and books what soft accounts were charged meanwhile."""
+        """Settles dropped leases without open requests, and charges soft accounts what they owe."""
         while self._owed:
             await self._charge(*self._owed[-1], now_ms)
             self._owed.pop()
@@ -264,7 +264,7 @@ class OutageBudgets:
                 continue
             self._drained.remove(lease)
             try:
-                # What was spent in later windows is booked there first: it is never free between.
+                # Spending in later windows is booked there before the lease is settled, so it always counts.
                 for window in [window for window in lease.spent if window != lease.account.window_start_ms]:
                     moved = structs.replace(lease.account, window_start_ms=window)
                     await self._charge(moved, lease.spent[window], now_ms)
@@ -275,14 +275,14 @@ class OutageBudgets:
             self._store.settle(lease.hold, [lease.spent.get(lease.account.window_start_ms, 0)])
 
     async def _charge(self, account: Account, amount: int, now_ms: int) -> None:
-        """Booked in full, whatever is left."""
+        """Books `amount` in full, even if the account has less left."""
         account = structs.replace(account, hard=False, targets=frozenset())
         booked = await self._store.reserve(self._name(account), [account], _exactly(account, amount), now_ms)
         if isinstance(booked, Reservation):
             self._store.settle(booked, [amount])
 
     async def _fill(self, pot: _LeasedAccount, now_ms: int) -> None:
-        """Up to what its budget allows, less what is still out on leases that are given up."""
+        """Fills up the lease of an account to what its budget allows, less its dropped leases not yet settled."""
         account = pot.account
         out = sum(lease.amount for lease in self._drained if lease.account.id == account.id)
         before = pot.lease.amount if pot.lease is not None else 0
@@ -323,7 +323,7 @@ def _exactly(account: Account, amount: int) -> HoldRequest:
 
 
 def _room(leases: Iterable[OutageLease], accounts: Iterable[Account], ask: HoldRequest, unit: Unit) -> int:
-    """As the stores grant (see `HoldRequest`), within the leases. Raises StoreUnavailable for too little."""
+    """Returns the amount to grant, by the rules of `HoldRequest`. Raises StoreUnavailable if too little is left."""
     binding = zip(leases, accounts, strict=True)
     lefts = [lease.left for lease, account in binding if account.unit is unit and not account.targets]
     if not lefts:

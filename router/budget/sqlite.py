@@ -1,7 +1,7 @@
-"""The embedded store: budgets in the ledger's own SQLite file, in the same transactions as the rows of the requests.
+"""The embedded budget store: budgets in the ledger's SQLite file, in the same transactions as the rows of requests.
 
-Only `bookings` and `children` are written here; triggers keep `budget_windows` the sum of the bookings, and a child's
-row in its parent's account follows the child. The steps share a transaction with others, so none of them may raise.
+This module writes `bookings` and `children`. Triggers keep `budget_windows` the sum of the bookings, and update a
+child's booking in its parent's account. The steps share a transaction with others, so none of them may raise.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteBudgets:
-    """The `BudgetStore` port over a `LocalJournal`.
+    """A `BudgetStore` over a `LocalJournal`.
 
-    Leases are those of the ledger's rows: a request's row is born in the same commit as its hold, without one, and says
-    here what was granted.
+    A hold's lease is that of the ledger's row of the request, which is inserted in the same commit and updated here
+    with the granted amounts.
     """
 
     def __init__(self, journal: LocalJournal, lease_ms: int, rows: Journal | None = None) -> None:
-        """`rows`: writes the rows of requests to another ledger too, so that both are charged alike after a crash."""
+        """`rows`: journal of another ledger with request rows, so that both ledgers charge the same after a crash."""
         self._journal, self._lease_ms, self._rows = journal, lease_ms, None if rows is journal else rows
 
     @property
@@ -52,7 +52,7 @@ class SqliteBudgets:
     async def reserve(
         self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> Reservation | Refused:
-        """Waits for nothing where no account binds. Raises ValueError for a request that has reserved before."""
+        """See `BudgetStore.reserve`; returns at once without accounts. Raises ValueError if `request_id` was used."""
         if not accounts:
             return Reservation(request_id, ask.whole)
         if len(accounts) > 1 and len({account.id for account in accounts}) < len(accounts):
@@ -60,7 +60,7 @@ class SqliteBudgets:
         step = self._journal.call(lambda connection: _reserve(connection, request_id, accounts, ask, now_ms))
         try:
             granted = await asyncio.shield(step)
-        except asyncio.CancelledError:  # its hold may be made already, or still be
+        except asyncio.CancelledError:  # the hold may exist already, or be made later
             step.add_done_callback(self._give_back)
             raise
         if granted is None:
@@ -76,7 +76,7 @@ class SqliteBudgets:
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
     ) -> Reservation:
-        """`accounts`: those whose holds are to grow; nothing limits a reservation without holds."""
+        """Grows the holds in `accounts`; a reservation without holds in them grows by `more` without limit."""
         bound = {account.id: account for account in accounts}
         if not any(hold.account in bound for hold in reservation.holds):
             return reservation.grown(more, bound)
@@ -86,7 +86,7 @@ class SqliteBudgets:
         return grown
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
-        """Raises ValueError where there are not as many charges as holds."""
+        """Queues the charges. Raises ValueError if there are not as many charges as holds."""
         if len(charges) != len(reservation.holds):
             raise ValueError(f"request {reservation.request_id} needs {len(reservation.holds)} charges, one a hold")
         for hold, charge in zip(reservation.holds, charges, strict=True):
@@ -117,14 +117,14 @@ class SqliteBudgets:
         return await self._journal.call(step)
 
     async def values(self, budget: str, since_ms: int) -> list[str]:
-        # "}" follows "|": these are the bounds of the ids that begin with "<budget>|".
+        # "}" follows "|" in ASCII: these bounds enclose the ids that start with "<budget>|".
         bounds = (len(budget) + 2, f"{budget}|", f"{budget}}}", since_ms)
         return await self._journal.call(
             lambda connection: [row[0] for row in connection.execute(_SQL["values"], bounds)]
         )
 
     async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
-        """Raises ValueError for an id in use, a limit below 1, or a unit other than the parent's."""
+        """See `BudgetStore.split`. Raises ValueError for an id in use, a limit below 1, or a unit not the parent's."""
         if child.limit < 1 or child.unit is not parent.unit:
             raise ValueError(f"a budget split off {parent.id} needs a limit of 1 or more, in {parent.unit}")
         opened = await self._journal.call(lambda connection: _split(connection, parent, child, now_ms))
@@ -161,7 +161,7 @@ def _recover(
     return recovered, lost
 
 
-# How an account stands
+# Account balances
 
 
 class AccountRow(Struct):
@@ -175,7 +175,7 @@ class AccountRow(Struct):
 
 
 def _standing(connection: sqlite3.Connection, account: Account, window_start_ms: int) -> AccountRow:
-    """Windows of the calendar stand alone; in a rolling one an open hold counts, however long ago it was made."""
+    """Returns the account's balance in a window; in a rolling window, open holds of any age count."""
     if account.since_ms == account.window_start_ms:
         row = connection.execute(_SQL["window"], (account.id, window_start_ms)).fetchone()
     else:
@@ -185,11 +185,11 @@ def _standing(connection: sqlite3.Connection, account: Account, window_start_ms:
 
 
 def _shut(connection: sqlite3.Connection, account: Account, now_ms: int) -> bool:
-    """It was split off, and takes no new request: closed, expired or unknown."""
+    """Whether the account is a split-off budget that takes no new request: closed, expired or unknown."""
     return account.scope == SPLIT and connection.execute(_SQL["open_child"], (account.id, now_ms)).fetchone() is None
 
 
-# What a request gets
+# Holds of requests
 
 _NO_LIMIT = 2**100
 
@@ -197,18 +197,18 @@ _NO_LIMIT = 2**100
 def _reserve(
     connection: sqlite3.Connection, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
 ) -> Reservation | Refused | None:
-    """None: something was booked for this request before."""
+    """Reserves in all accounts; returns None if the request has bookings already."""
     if connection.execute(_SQL["known"], (request_id,)).fetchone() is not None:
         return None
     standings, usd, thinking = [], _NO_LIMIT, _NO_LIMIT
     for account in accounts:
         at, needed = _standing(connection, account, account.window_start_ms), account.needs(ask.least)
-        # A request that needs nothing is not refused, not even by an account that is overdrawn.
+        # A request that needs nothing is never refused, even by an overdrawn account.
         short = account.hard and at.left < needed and needed > 0
         if (short and not account.targets) or _shut(connection, account, now_ms):
             return at.refusal(needed)
         standings.append((at, short))
-        # What the accounts that bind every target have left.
+        # The least that is left in the accounts that apply to every target.
         if account.hard and not account.size and not account.targets:
             usd = min(usd, at.left) if account.unit is Unit.USD else usd
             thinking = min(thinking, at.left) if account.unit is not Unit.USD else thinking
@@ -237,7 +237,7 @@ def _rest(left: int, granted: int) -> int:
 def _extend(
     connection: sqlite3.Connection, reservation: Reservation, accounts: Mapping[str, Account], more: Amount, now_ms: int
 ) -> Reservation:
-    """`accounts`, by id: those whose holds grow. A request recovered or settled in the meantime gets nothing."""
+    """Grows the holds in `accounts` (by id); a request recovered or settled in the meantime is not extended."""
     if connection.execute(_SQL["open"], (reservation.request_id,)).fetchone() is None:
         return reservation
     holds = [hold for hold in reservation.holds if hold.account in accounts]
@@ -254,11 +254,11 @@ def _extend(
     return reservation.grown(extra, accounts)
 
 
-# Budgets split off
+# Split-off budgets (children)
 
 
 def _split(connection: sqlite3.Connection, parent: Account, child: Child, now_ms: int) -> Child | Refused | None:
-    """None: something has this id."""
+    """Opens a child and holds its limit in the parent; returns None if the id is in use."""
     if connection.execute(_SQL["known"], (child.id,)).fetchone() is not None:
         return None
     at = _standing(connection, parent, parent.window_start_ms)
@@ -278,7 +278,7 @@ def _find(connection: sqlite3.Connection, identifier: str) -> Child | None:
 
 
 def _close_expired(connection: sqlite3.Connection, now_ms: int) -> None:
-    """Deepest first: a child that has an open one of its own holds something."""
+    """Closes expired children that hold nothing, deepest first: a child's own open children are holds in it."""
     while expired := connection.execute(_SQL["expired"], (now_ms,)).fetchall():
         for (identifier,) in expired:
             _end(connection, identifier, now_ms)

@@ -1,1 +1,1 @@
-"""Budgets in Redis: several gateways, one Lua script a step."""
+"""Budgets in Redis, shared by several gateways; each step is one Lua script."""

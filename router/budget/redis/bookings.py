@@ -1,4 +1,4 @@
-"""Bookings as Redis has them."""
+"""Bookings in Redis: their rows in the ledger, split-off budgets, settlement and recovery."""
 
 import asyncio
 import logging
@@ -31,15 +31,15 @@ from router.types.price import usd_text
 from router.types.request import Latest
 from router.types.tables import patterns
 
-# What the distributed store writes into the ledger: one row a request and account, so that the ledger is its audit.
-#
-# Rows follow what Redis has confirmed: what is not settled there stays `held` here. All may be written twice. Rates
-# are in Redis alone: a minute later they count no more.
-
 _SQL: Mapping[str, str] = patterns("budget/data/redis.yaml")
 
 
 class BookingRows:
+    """Writes the bookings of the distributed store to the ledger, one row per request and account, for audit.
+
+    Rows follow what Redis has confirmed, and each may be written twice. Bookings of rate limits stay in Redis only.
+    """
+
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
@@ -64,7 +64,7 @@ class BookingRows:
                 self._journal.change(_SQL["settled"], (*row, request_id, hold.account))
 
     def recovered(self, request_id: str, holds: Iterable[tuple[str, int, int]], granted: Amount | None) -> None:
-        """`holds`: account, window start, amount. `granted`: None where the ledger knows it best."""
+        """Charges holds (account, window start, amount) in full. `granted`: None keeps the value in the ledger."""
         for account, start, amount in holds:
             if not account.startswith(PASSING_ACCOUNTS):
                 row = (request_id, account, start, amount, amount)
@@ -73,12 +73,12 @@ class BookingRows:
         self._journal.change(_SQL["crashed"], (usd, thinking, usd, thinking, request_id))
 
     def lost(self, request_id: str, scope: str, subject: str, reason: str) -> None:
-        """Redis knew nothing of a request that was held, of the last of several."""
+        """Adds an incident about bookings missing in Redis. `request_id`: that of the request, or of the last one."""
         now, kind = now_ms(), "lost_booking"
         self._journal.add(INCIDENT, (f"{kind}-{request_id}", now, kind, scope, subject, reason, now))
 
     def followed(self, moved: Sequence[object]) -> None:
-        """Bookings of children in their parents, as the scripts tell them: child, parent, window, held, spent, done."""
+        """Writes changed bookings of children in their parents, given as six values each, as in lua/pot.lua."""
         for at in range(0, len(moved), 6):
             child, parent, _, held, spent, done = moved[at : at + 6]
             if done:
@@ -90,21 +90,21 @@ class BookingRows:
         self._journal.change(_SQL["granted"], (*structs.astuple(reservation.granted), reservation.request_id))
 
 
-# Budgets split off, in Redis. A child's booking in its parent is kept by the scripts; see lua/pot.lua.
-
 LARGEST = 2**53 - 1
-"""nano-USD or tokens, nine million dollars: Lua counts in doubles."""
+"""Maximum amount, in nano-USD (nine million USD) or tokens: Lua counts in doubles."""
 CLOSED_MS = 35 * 86_400_000
-"""How long a closed child can be looked up."""
+"""Time in ms for which a closed child can be looked up."""
 _TRIES = 5
 
 
 class RedisChildren:
+    """Split-off budgets in Redis. The scripts keep a child's booking in its parent; see lua/pot.lua."""
+
     def __init__(self, server: RedisServer, rows: BookingRows) -> None:
         self._server, self._rows, self._keys = server, rows, server.keys
 
     async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
-        """Raises ValueError for an id in use, a limit below 1 or above `LARGEST`, or a unit other than the parent's."""
+        """See `BudgetStore.split`. Raises ValueError for an id in use, a wrong unit, or a limit not in 1 … LARGEST."""
         if child.limit > LARGEST:
             raise ValueError(f"a budget in Redis can't be larger than {LARGEST}")
         if child.limit < 1 or child.unit is not parent.unit:
@@ -137,7 +137,7 @@ class RedisChildren:
         return sorted(map(_read, strings(documents)), key=lambda child: (child.created_ms, child.id))
 
     async def ancestors(self, identifier: str) -> list[str]:
-        """Accounts above a child, from its parent up; those above anything else are none."""
+        """Returns the ids of the accounts above a child, its parent first; empty if `identifier` is not a child."""
         accounts: list[str] = []
         while (child := await self.child(identifier)) is not None:
             identifier = child.parent
@@ -154,7 +154,7 @@ class RedisChildren:
         raise RuntimeError(f"budget {identifier} could not be closed: new ones are split off all the time")
 
     async def close_expired(self, now_ms: int) -> None:
-        """Deepest first: a child that has an open one of its own holds something."""
+        """Closes expired children that hold nothing, deepest first: a child's own open children are holds in it."""
         still = await self.still_open()
         ends = {child.id for child in still if child.expires_at_ms is not None and child.expires_at_ms <= now_ms}
         tops = [child for child in still if child.parent not in {row.id for row in still}]
@@ -164,7 +164,7 @@ class RedisChildren:
                 await self._fold([child], now_ms)
 
     async def _fold(self, children: Sequence[Child], now_ms: int) -> bool:
-        """Those below come first, the last is above all. False: another one has been split off in the meantime."""
+        """Closes children, given deepest first, their common ancestor last; False if another was split off since."""
         keys, above = [self._keys.children], await self.ancestors(children[-1].id)
         arguments: list[Argument] = [CLOSED_MS, len(children)]
         for child in children:
@@ -182,26 +182,26 @@ def _read(document: object) -> Child:
 
 
 def _below(child: Child, among: Sequence[Child]) -> list[Child]:
-    """All below a child, the deepest first."""
+    """Returns all descendants of a child, deepest first."""
     return [below for row in among if row.parent == child.id for below in (*_below(row, among), row)]
 
 
-# How holds in Redis end: by a settlement, sent until it is confirmed, in order, however often the server goes; or by
-# recovery, which charges what a process that stopped renewing its lease still holds.
+# Holds in Redis end by a settlement, which is sent in order and repeated until the server confirms it, or by recovery,
+# which charges the holds of a process that has stopped renewing its lease.
 
 REPEATED, REPEATED_MS = 4_096, 1_200_000
-"""The last settlements that a process repeats where Redis lost its data, of requests that are not older; see
-`SETTLED_MS`."""
+"""Maximum number, and age in ms of the request, of settlements that a process repeats after Redis has lost its data;
+see `SETTLED_MS`."""
 DONE, LOST, NEEDS = 1, 3, 4
-"""Replies of settle.lua."""
+"""Reply codes of settle.lua: done; the request held nothing; the accounts above a child are needed."""
 
 _Held = list[tuple[str, int, int]]
-"""Account, window start, amount."""
+"""Holds: account, window start (Unix ms), amount."""
 _log = logging.getLogger(__name__)
 
 
 class RequestEnd(Struct):
-    """What a request is charged for its holds; `drop`: nothing, its reserve was never answered."""
+    """The charges that end a request's holds; `drop`: they are 0, since its reserve was never answered."""
 
     number: int
     request_id: str
@@ -209,18 +209,18 @@ class RequestEnd(Struct):
     charges: Sequence[int]
     drop: bool
     unsure: bool = False
-    """It was sent, and no answer came: it may have been booked."""
+    """Whether it was sent without an answer, so that it may have been booked."""
     above: Sequence[str] = ()
-    """Accounts above those of the holds: where a child is closed or overrun they change too."""
+    """Ids of the accounts above those of the holds; they change too if a child is closed or overrun."""
 
     def charge(self, unit: Unit) -> int:
-        """An account for some targets is charged less than the others."""
+        """Returns the request's charge in `unit`: the highest, as accounts for some targets are charged less."""
         pairs = zip(self.holds, self.charges, strict=True)
         return max((charge for hold, charge in pairs if hold.unit is unit), default=0)
 
 
 class Settlements:
-    """At most one a request; they never outnumber the requests that were open when the server went."""
+    """Settlements not yet confirmed by the server: at most one per request that was open when it became unavailable."""
 
     def __init__(self, server: RedisServer, children: RedisChildren, rows: BookingRows, owner: str) -> None:
         self._server, self._children, self._rows, self._owner = server, children, rows, owner
@@ -229,15 +229,15 @@ class Settlements:
         self._climbing: set[asyncio.Task[None]] = set()
         self._number = 0
         self._settled = Latest[str, RequestEnd](REPEATED)
-        """The last that Redis confirmed: should it lose them, the ledger may not have them yet, or no longer."""
+        """Settlements last confirmed by Redis, to repeat if it loses them before the ledger has them."""
         self._epoch = ""
         self._lost: list[RequestEnd] = []
-        """Those that Redis knew nothing of, since that was told last."""
+        """Settlements of requests unknown to Redis, since the last `tell_lost`."""
         self.written: list[str] = []
-        """Requests whose rows are queued: this process answers for them until the ledger has them."""
+        """Ids of requests whose rows are queued; Redis lists them as this process's until the ledger has the rows."""
 
     def end(self, request_id: str, holds: Sequence[Hold], charges: Sequence[int], *, drop: bool = False) -> None:
-        """A second end of the same request, while the first is on its way, is none."""
+        """Queues the charges of a request; ignored if an earlier end of the same request is not confirmed yet."""
         if request_id in self._open:
             return
         self._number += 1
@@ -246,14 +246,14 @@ class Settlements:
             self._send(ending)
 
     async def confirmed(self) -> None:
-        """All that were queued so far; at once where the server is gone."""
+        """Waits until all settlements queued so far are confirmed; returns at once if the server is unavailable."""
         if self._open and self._server.available:
             future = asyncio.get_running_loop().create_future()
             self._waiters.append((self._number, future))
             await future
 
     def resume(self) -> None:
-        """The server is there again."""
+        """Sends all open settlements when the server is back, and the last confirmed ones if it has lost its data."""
         if self._epoch != self._server.epoch:
             self._epoch, first = self._server.epoch, least_id(now_ms() - REPEATED_MS)
             again = {row.request_id: row for row in self._settled.values() if row.request_id >= first}
@@ -295,7 +295,7 @@ class Settlements:
     def _booked(self, ending: RequestEnd, how: int, moved: Sequence[object]) -> None:
         if how == LOST:
             self._lost.append(ending)
-        # Done before: by this one, whose answer was lost, or by another one, which has written its rows.
+        # 0 means done before: either by this settlement, whose answer was lost, or by one that has written its rows.
         if how or ending.unsure:
             if not ending.drop:
                 self._rows.settled(ending.request_id, ending.holds, ending.charges)
@@ -305,7 +305,7 @@ class Settlements:
             self._settled.put(ending.request_id, ending)
 
     def tell_lost(self) -> None:
-        """The ledger that Redis was written anew from was older than Redis, say: an incident, with its size."""
+        """Records an incident with the sum of settlements unknown to Redis, as after a rebuild from an older ledger."""
         if not self._lost:
             return
         usd, thinking = (sum(ending.charge(unit) for ending in self._lost) for unit in GRANTED)
@@ -316,7 +316,7 @@ class Settlements:
         self._lost = []
 
     def _wake(self, upto: int | None) -> None:
-        """Those who wait for endings before this one; None: all, as the server is gone."""
+        """Wakes the waiters for settlements before number `upto`; None wakes all, as the server is unavailable."""
         while self._waiters and (upto is None or self._waiters[0][0] < upto):
             _, future = self._waiters.popleft()
             if not future.done():
@@ -324,7 +324,7 @@ class Settlements:
 
 
 class Recovery:
-    """A process renews one key; see lease.lua."""
+    """Renews this process's lease (see lease.lua), and charges the holds of processes whose lease has ended."""
 
     def __init__(
         self, server: RedisServer, children: RedisChildren, rows: BookingRows, owner: str, lease_ms: int
@@ -333,15 +333,15 @@ class Recovery:
         self._owner, self._lease_ms = owner, lease_ms
         self._quiet_until = 0.0
         self.policy, self.policies = "", frozenset[str]()
-        """Hash of the policy that this process is under; those of all gateways at this server."""
+        """Hash of this process's policy, and the hashes of the policies of all gateways that use this server."""
 
     def resume(self) -> None:
-        """While the server was gone no process could renew its lease: for the time of one, the living come first."""
+        """Suspends recovery for one lease after an outage, in which no process could renew its lease."""
         if self._server.interruptions:
             self._quiet_until = asyncio.get_running_loop().time() + self._lease_ms / 1000
 
     async def run(self) -> int:
-        """Returns how many requests were charged."""
+        """Renews the lease and recovers dead processes; returns the number of requests charged."""
         keys = [self._server.keys.owners, self._server.keys.policies]
         dead, policies = await self._server.run("lease", keys, self._owner, self._lease_ms, self.policy)
         self.policies = frozenset(strings(policies))
@@ -350,10 +350,10 @@ class Recovery:
         return sum([await self._bury(owner) for owner in strings(dead)])
 
     async def reconcile(self, bookings: Iterable[tuple[str, str, int, int]]) -> None:
-        """Bookings of the ledger that are held for long: what Redis says of them is written, which the process that
-        ended them, and died, did not write. One that Redis does not know any more is charged what it held.
+        """Writes rows for long-held bookings of the ledger whose end in Redis was never written, since the process
+        died. A booking unknown to Redis is charged what it held.
 
-        `bookings`: request, account, window start, amount.
+        `bookings`: request, account, window start (Unix ms), amount.
         """
         held: dict[str, _Held] = {}
         for request_id, account, start, amount in bookings:
@@ -410,7 +410,7 @@ class Recovery:
 def _ending(
     keys: RedisKeys, head: tuple[str, str, str, int], charges: _Held, above: Sequence[str]
 ) -> tuple[list[str], list[Argument]]:
-    """Keys and arguments of settle.lua. `head`: how, request, owner, ms for which the end is remembered."""
+    """Returns the keys and arguments of settle.lua. `head`: mode, request id, owner, ms to remember the settlement."""
     _, request_id, owner, _ = head
     touched = [keys.requests + request_id, keys.owned + owner, keys.owners]
     touched += [keys.accounts + name for name in (*(account for account, _, _ in charges), *above)]
@@ -427,12 +427,12 @@ def _held(request: Mapping[str, str]) -> _Held:
 
 
 def _granted(request: Mapping[str, str]) -> Amount | None:
-    """None for one that was written anew from the ledger."""
+    """Returns the granted amounts; None for a request rebuilt from the ledger."""
     return Amount(int(request["u"]), int(request["t"])) if "u" in request else None
 
 
 def _settled(request: Mapping[str, str]) -> tuple[list[Hold], list[int]]:
-    """What settle.lua noted of a request whose owner died before it wrote the rows."""
+    """Returns the holds and charges that settle.lua stored for a request, to write rows its owner did not write."""
     holds, charges = [], []
     for name, amounts in request.items():
         if name.startswith("c|"):

@@ -1,8 +1,8 @@
 """One connection to Redis for all requests.
 
-The `redis` package makes it: TLS, users, Sentinel. Commands are pipelined here: those of one turn of the event loop
-leave in one write. A server that answers is waited for, however long its queue; one that is silent for `COMMAND_S`
-is gone: all that was asked is answered with `RedisUnreachable`, and nothing is sent again.
+The `redis` package opens it, with TLS, users and Sentinel. Commands are pipelined: those of one turn of the event loop
+are sent in one write. While the server answers, commands wait, at most `SLOWEST_S`; if it is silent for `COMMAND_S`,
+all waiting commands are answered with `RedisUnreachable`, and none is sent again.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from router.types.target import Secret
 
 CONNECT_S = 1.0
 COMMAND_S = 2.0
-"""How long a server may answer nothing while something is asked: to sync a busy disk takes up to a second."""
+"""Maximum time in seconds without any answer while commands wait; syncing a busy disk takes up to a second."""
 SLOWEST_S = 30.0
-"""How long one command waits in a queue that moves."""
+"""Maximum time in seconds that a command waits while the server answers others."""
 GRACE_S = 0.02
-"""A late event loop reads its sockets before it judges: so long after the limit was passed."""
+"""Extra time in seconds after a limit has passed, so that a delayed event loop reads its sockets first."""
 REDIRECTS = 3
 
 REFUSALS = (redis_errors.ResponseError, redis_errors.AuthenticationError)
-"""What a server answers that won't do what it is asked. After the second the package closes the connection."""
+"""Errors that the server returns for a refused command. After an AuthenticationError, the package disconnects."""
 Argument = str | int | bytes
 Answered = Callable[[object], None]
-"""Is called with the reply: int, str, list, None, `redis.ResponseError`; or with `RedisUnreachable`."""
+"""Callback for a reply: int, str, list, None or `redis.ResponseError`; or `RedisUnreachable`."""
 
 
 class RedisUnreachable(Exception):
@@ -42,7 +42,7 @@ class RedisUnreachable(Exception):
 
 
 class RedisRefused(SettingError):
-    """The server can be reached and will not serve us; says why and what to do, never a password."""
+    """The server refuses this client. The message says why and what to do, and never contains a password."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"LOWPASS_REDIS_URL: {why}")
@@ -74,7 +74,7 @@ class RedisConnection:
             self._watch = self._loop.call_later(self.patience_s, self.look)
 
     def ask(self, *command: Argument) -> "asyncio.Future[object]":
-        """Raises `RedisUnreachable`; a refusal of the server is the result, a `redis.ResponseError`."""
+        """Sends a command and returns its reply, which may be a `redis.ResponseError`. Raises `RedisUnreachable`."""
         future: asyncio.Future[object] = self._loop.create_future()
         self.send(command, lambda reply: resolve(future, reply))
         return future
@@ -94,11 +94,11 @@ class RedisConnection:
         self._gone(self)
 
     async def ended(self) -> None:
-        """After `close`: nothing of the connection is left."""
+        """Waits, after `close`, until the connection's tasks have ended."""
         await asyncio.wait(self._tasks)
 
     async def _read(self) -> None:
-        """Cancelled, or at an error, the package closes the connection."""
+        """Reads replies until an error or cancellation; the package then closes the connection."""
         reason = "the connection broke"
         try:
             while True:
@@ -125,7 +125,7 @@ class RedisConnection:
         self.close("the connection broke")
 
     def look(self, *, late: bool = False) -> None:
-        """Closes a connection that brings no answer: one timer for all commands."""
+        """Closes the connection if an answer is overdue; one timer serves all commands."""
         self._watch = None
         if not self._waiting:
             return
@@ -140,7 +140,7 @@ class RedisConnection:
 
 
 def resolve(future: "asyncio.Future[Any]", reply: object) -> None:
-    """A `redis.ResponseError` is a result: the caller judges it."""
+    """Resolves `future` with a reply; exceptions in `REFUSALS` become its result, others its exception."""
     if future.done():
         return
     if isinstance(reply, Exception) and not isinstance(reply, REFUSALS):
@@ -150,7 +150,7 @@ def resolve(future: "asyncio.Future[Any]", reply: object) -> None:
 
 
 def code(error: redis_errors.RedisError) -> str:
-    """The first word of a refusal, such as READONLY: the package takes those that it knows out of the text."""
+    """Returns the first word of a refusal, such as READONLY; the package removes known codes from the text."""
     return error.status_code or str(error).split(" ", 1)[0]
 
 
@@ -161,30 +161,30 @@ _FORMS = (
 _OPTIONS = {"ssl_ca_certs", "db"}
 Node = tuple[str, int]
 _SOCKET: Node = ("", 0)
-"""Stands for the Unix socket that the options name."""
+"""Placeholder node for the Unix socket named in the options."""
 
 
 class Servers(Struct):
-    """Where Redis is: one server, seeds of a cluster, or Sentinels that know it."""
+    """The address of Redis: one server, seeds of a cluster, or Sentinels that know the server."""
 
     kind: Callable[..., Any]
-    """The package's class of connections."""
+    """The `redis` package's connection class."""
     options: Mapping[str, Any]
     seeds: list[Node]
-    """Hosts, or Sentinels; empty for a Unix socket."""
+    """Servers or Sentinels; empty for a Unix socket."""
     service: str = ""
     """The name by which the Sentinels know the server."""
     learned: list[Node] = []
-    """Nodes of the cluster, as it told them: any of them leads to the others when all seeds are gone."""
+    """Nodes reported by the cluster, tried after the seeds."""
 
     def __str__(self) -> str:
         return str(self.options.get("path") or ",".join(f"{host}:{port}" for host, port in self.seeds))
 
     async def connect(self, probe_key: str, gone: Callable[[RedisConnection], None]) -> RedisConnection:
-        """A connection that is logged in, at the server that keeps `probe_key` (in a cluster: of its slot) and may
-        write.
+        """Returns an authenticated connection to the server that stores `probe_key` (in a cluster, the node of its
+        slot) and accepts writes.
 
-        Raises `RedisUnreachable` where there is no such server now, `RedisRefused` where it won't have us.
+        Raises `RedisUnreachable` if there is no such server now, and `RedisRefused` if it refuses this client.
         """
         nodes = [await self._master()] if self.service else dict.fromkeys([*self.seeds, *self.learned])
         failures = []
@@ -209,15 +209,15 @@ class Servers(Struct):
         return host, int(port)
 
     async def _follow(self, node: Node, probe_key: str, gone: Callable[[RedisConnection], None]) -> RedisConnection:
-        """From node to node, as a cluster points."""
+        """Connects to `node`, and follows the redirects of a cluster to the node of `probe_key`."""
         for _ in range(REDIRECTS):
             link = RedisConnection(await self._open(node), gone)
             try:
-                # A write: full memory, a full disk and a replica refuse it.
+                # A write, since a replica and a server with full memory or disk refuse it.
                 reply = await link.ask("SET", probe_key, 1, "PX", 1000)
                 if not isinstance(reply, redis_errors.MovedError):
                     _accepted(reply, self)
-                    # A server that is no cluster, or does not tell, refuses.
+                    # A server outside a cluster, or one that hides its nodes, refuses this command.
                     slots = await link.ask("CLUSTER", "SLOTS")
                     if isinstance(slots, list):
                         nodes = [place for slot in slots for place in slot[2:]]
@@ -248,12 +248,12 @@ class Servers(Struct):
                 ) from None
             where = self if node == _SOCKET else f"{node[0]}:{node[1]}"
             raise RedisUnreachable(f"Redis at {where} can't be reached ({type(error).__name__})") from None
-        connection.socket_timeout = None  # `Link` looks after what takes too long
+        connection.socket_timeout = None  # `RedisConnection` has its own timer
         return connection
 
 
 def servers(url: Secret) -> Servers:
-    """Raises `RedisRefused` where the URL is no address of a server, without repeating it: it may hold a password."""
+    """Parses a URL. Raises `RedisRefused` if it is invalid, without quoting it, since it may contain a password."""
     try:
         return _servers(url.reveal())
     except ValueError:
@@ -282,7 +282,7 @@ def _servers(url: str) -> Servers:
         raise ValueError
     if "db" in options:
         options["db"] = int(options["db"])
-    # Replies of RESP 2 are plain lists; the package's own retries would hide how long a server is gone.
+    # RESP 2 replies are plain lists. Without driver_info, no CLIENT SETINFO is sent.
     options |= {"protocol": 2, "decode_responses": True, "driver_info": None}
     return Servers(kind, options, seeds, service)
 

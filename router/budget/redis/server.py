@@ -1,7 +1,7 @@
-"""The Redis server as the budgets see it: there, with the scripts and with counters of our time; or not there.
+"""The Redis server of the budgets: available, with scripts loaded and current counters, or unavailable.
 
-It comes back by itself: a connection that broke is made anew until it stands. Whatever was lost with a server's data is
-written again from the ledger before anything is admitted.
+A broken connection is reopened automatically. Counters that the server has lost are rebuilt from the ledger before any
+request is admitted.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from router.types.clock import new_id
 from router.types.target import Secret
 
 RETRY_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Before each try to connect again; the last one repeats."""
+"""Delays in seconds before successive attempts to reconnect; the last one repeats."""
 REBUILD_S = 20.0
-"""For one part of the counters that are written anew."""
+"""Timeout in seconds for one part of a rebuild."""
 PART = 2_000
 KEEP_MS = 400 * 86_400_000
-"""A counter written anew stays as long as the longest window, a year, may need it; one of a lifetime for ever."""
+"""Time in ms for which a rebuilt counter is kept: the longest window, a year, and more. Lifetime counters are kept."""
 RESTORED = "restored"
-"""The owner of holds that were written anew: they are recovered, and corrected when their request is settled."""
+"""Owner of rebuilt holds. They are recovered like those of a dead process, and corrected at settlement."""
 SETTLED_MS = 1_800_000
-"""How long a settled request is remembered: a settlement that is repeated later counts as one of a lost hold."""
+"""Time in ms for which a settled request is remembered; a settlement repeated later counts as that of a lost hold."""
 RECOVERED_MS = 86_400_000
-"""How long a hold that was recovered can still be corrected to the true charge."""
+"""Time in ms in which a recovered hold can still be corrected to the true charge."""
 SCRIPTS = ("reserve", "extend", "settle", "balances", "lease", "split", "close", "rebuild", "seen", "taint")
 _OLDEST = (6, 2)
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class RedisKeys:
-    """All keys have one hash tag: one slot of a cluster."""
+    """Names of the Redis keys. All have the same hash tag, so that they are in one slot of a cluster."""
 
     def __init__(self, tag: str) -> None:
         self._prefix = f"{{{tag}}}:"
@@ -56,20 +56,20 @@ class RedisKeys:
 
 
 class LedgerTotals(Struct, frozen=True):
-    """What the ledger knows of all accounts whose windows may still count, as of one moment."""
+    """A snapshot of the ledger's bookings in all accounts whose windows may still count."""
 
     spent: Iterable[tuple[str, int, int]]
-    """Account, window start (Unix ms), sum of what was charged."""
+    """Account, window start (Unix ms), sum of the charges."""
     held: Iterable[tuple[str, str, int, int]]
-    """Request, account, window start, amount: what is not charged yet."""
+    """Bookings not charged yet: request, account, window start, amount."""
     sessions: Mapping[str, Iterable[str]] = {}
-    """The fields of each session's hash: what it has seen."""
+    """Session → fields of its hash: the sensitivity classes it has seen."""
     ended: Iterable[tuple[str, str, int, int, str]] = ()
-    """Of requests of the last `SETTLED_MS`: request, account, window start, charge, `settled` or `recovered`."""
+    """Bookings of the last `SETTLED_MS`: request, account, window start, charge, state (`settled` or `recovered`)."""
 
 
 class RedisServer:
-    """`start` before use."""
+    """The server and the connection to it. Call `start` before use."""
 
     def __init__(self, url: Secret, books: Callable[[], LedgerTotals], *, lease_ms: int, tag: str) -> None:
         self.keys = RedisKeys(tag)
@@ -81,10 +81,10 @@ class RedisServer:
         self._servers = connection.servers(url)
         self._books, self._lease_ms = books, lease_ms
         self.came: list[Callable[[], None]] = []
-        """Each is called whenever the server is there (again)."""
+        """Callbacks for each time the server becomes available."""
         self.link: connection.RedisConnection | None = None
         self.epoch = ""
-        """Of the counters that are there: another one where they were written anew."""
+        """Id of the server's current counters; a rebuild changes it."""
         self._mending: asyncio.Task[None] | None = None
         self._closed = False
         self._complaint = ""
@@ -94,7 +94,7 @@ class RedisServer:
         return self.link is not None
 
     async def start(self) -> None:
-        """Raises `RedisRefused`. Where the server can't be reached, returns all the same, and goes on trying."""
+        """Connects; if the server can't be reached, keeps trying in the background. Raises `RedisRefused`."""
         try:
             await self._stand()
         except (connection.RedisUnreachable, StoreUnavailable) as error:
@@ -112,12 +112,12 @@ class RedisServer:
     def call(
         self, name: str, keys: Sequence[str], arguments: Sequence[connection.Argument], answered: Answered
     ) -> None:
-        """Runs a script. Answers with its reply, `StoreUnavailable`, or `RuntimeError` for a mistake of ours."""
+        """Runs a script; calls `answered` with its reply, `StoreUnavailable`, or `RuntimeError` if the script fails."""
         link = self.link
         if link is None:
             answered(StoreUnavailable("the budget store can't be reached"))
             return
-        # One for the epoch, which all scripts begin with.
+        # Plus one: the first key of every script is the epoch.
         rest = (len(keys) + 1, self.keys.epoch, *keys, self.epoch, *arguments)
 
         def again(reply: object) -> None:
@@ -129,13 +129,13 @@ class RedisServer:
         link.send(("EVALSHA", self._digests[name], *rest), again)
 
     async def run(self, name: str, keys: Sequence[str], *arguments: connection.Argument) -> Reply:
-        """Raises `StoreUnavailable`."""
+        """Runs a script and returns its reply. Raises `StoreUnavailable`, and RuntimeError if the script fails."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.call(name, keys, arguments, lambda reply: connection.resolve(future, reply))
         return await future
 
     async def ask(self, *command: connection.Argument) -> object:
-        """One plain command. Raises `StoreUnavailable`, and RuntimeError as `call` does."""
+        """Sends a plain command and returns its reply. Raises `StoreUnavailable`, and RuntimeError if it is invalid."""
         if self.link is None:
             raise StoreUnavailable("the budget store can't be reached")
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -151,7 +151,7 @@ class RedisServer:
         reason = inner[1] if inner is not None else connection.code(reply)
         if reason in _OURS:
             return RuntimeError(f"a budget script failed: {reply}")
-        # Of another time, moved, a replica, full, loading …: whatever it is, the next connection finds out.
+        # Another epoch, moved, a replica, full, loading …: reconnecting handles each of them.
         if self.link is not None:
             self.link.close(reason)
         return StoreUnavailable(f"the budget store can't be used: {reason}")
@@ -199,7 +199,7 @@ class RedisServer:
             came()
 
     async def _agree(self, link: connection.RedisConnection) -> str:
-        """The epoch of the counters that are there; where there are none, of those that are written now."""
+        """Returns the epoch of the server's counters, after rebuilding them if there are none."""
         info = _info(await link.ask("INFO"))
         run = info.get("run_id", "")
         if await answer(link, "GET", self.keys.epoch) is None:
@@ -215,8 +215,8 @@ class RedisServer:
         return str(epoch)
 
     async def _rebuild(self, link: connection.RedisConnection) -> None:
-        """Counters written anew from the ledger, when a server is new or has lost its data; before anything is
-        admitted. Of several processes one does it."""
+        """Rebuilds the counters from the ledger if the server is new or has lost its data, before any request is
+        admitted. If several processes try, one of them does it."""
         patience, link.patience_s = link.patience_s, REBUILD_S
         books = await asyncio.to_thread(self._books)
         accounts, requests = _fields(books)
@@ -238,7 +238,7 @@ class RedisServer:
             hashes.append((keys.requests + name, keep, fields))
         hashes += [(keys.sessions + name, "", dict.fromkeys(fields, 1)) for name, fields in books.sessions.items()]
         me, epoch = new_id(), new_id()
-        # At least one part: the last one sets the epoch.
+        # At least one part is sent, since the last part sets the epoch.
         for at in range(0, max(1, len(hashes)), PART):
             part, last = hashes[at : at + PART], at + PART >= len(hashes)
             arguments: list[connection.Argument] = [me, int(REBUILD_S * 1000), epoch if last else ""]
@@ -250,7 +250,7 @@ class RedisServer:
         link.patience_s = patience
 
     def _advise(self, info: Mapping[str, str]) -> None:
-        """What an operator should know about a server that may forget."""
+        """Warns about settings with which the server may lose data. Raises `RedisRefused` if it is too old."""
         version = info.get("redis_version", "6.2")
         if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
             raise connection.RedisRefused(f"Redis at {self._servers} is {version}: budgets need 6.2 or newer")
@@ -261,8 +261,8 @@ class RedisServer:
 
 
 async def windows(url: Secret, tag: str = "lowpass") -> Counter[tuple[str, int, str]]:
-    """What a server has by account, start of its window, and kind: `s`, it was spent, or `h`, it is held. Raises
-    `RedisRefused`, and `StoreUnavailable` where it can't be reached."""
+    """Returns a server's amounts by account, window start (Unix ms) and kind (`s`: spent, `h`: held). Raises
+    `RedisRefused`, and `StoreUnavailable` if the server can't be reached."""
     keys, amounts = RedisKeys(tag), Counter[tuple[str, int, str]]()
     try:
         link = await connection.servers(url).connect(keys.probe, lambda _: None)
@@ -283,12 +283,12 @@ async def windows(url: Secret, tag: str = "lowpass") -> Counter[tuple[str, int, 
 
 
 async def _write_file_anew(link: connection.RedisConnection) -> None:
-    """The server's append-only file, after its start and before anything is booked.
+    """Rewrites the server's append-only file after a restart, before anything is booked.
 
-    A server that dies while it writes leaves the first commands of a script at the end of its file. At its start it
-    skips them, and lets them stand: at the start after that it would run them, with the script written behind them.
+    A server that dies while writing leaves a part of a script's commands at the end of the file. At the next start, it
+    skips them but leaves them in the file; at the start after that, it would run them with the commands after them.
     """
-    await link.ask("BGREWRITEAOF")  # refused where another gateway has asked for it, or the user may not
+    await link.ask("BGREWRITEAOF")  # refused if one is in progress or the user lacks the right
     rewriting = True
     while rewriting:
         await asyncio.sleep(RETRY_S[0])
@@ -297,18 +297,18 @@ async def _write_file_anew(link: connection.RedisConnection) -> None:
 
 
 def _info(reply: object) -> dict[str, str]:
-    """The fields of INFO; of a refusal none that is known."""
+    """Returns the fields of an INFO reply; a refusal has no known field."""
     return dict(line.split(":", 1) for line in str(reply).splitlines() if ":" in line)
 
 
 _OURS = ("ERR", "WRONGTYPE", "NOPERM")
-# Before version 7 the error of a command in a script stands in the text of another one. A script that could not make
-# its first write, for want of memory, a disk or a master, has made none.
+# Before Redis 7, the error of a command in a script is quoted in the text of another error. A script whose first write
+# fails, for lack of memory, disk or a master, has written nothing.
 _INNER = re.compile(r": -([A-Z]+) ")
 
 
 async def answer(link: connection.RedisConnection, *command: connection.Argument) -> object:
-    """Raises `RedisUnreachable` and, where the server refuses, `StoreUnavailable`."""
+    """Returns the reply to a command. Raises `RedisUnreachable`, and `StoreUnavailable` if the server refuses."""
     reply = await link.ask(*command)
     if isinstance(reply, connection.REFUSALS):
         raise StoreUnavailable(f"the budget store refuses {command[0]!s}: {connection.code(reply)}")
@@ -316,7 +316,7 @@ async def answer(link: connection.RedisConnection, *command: connection.Argument
 
 
 def number(value: object) -> int:
-    """An integer of a reply; those that a script has read come as text."""
+    """Returns an integer of a reply; values that a script has read arrive as text."""
     return value if isinstance(value, int) else int(str(value))
 
 
@@ -328,8 +328,8 @@ _Fields = Mapping[str, int | str]
 
 
 def _fields(books: LedgerTotals) -> tuple[Mapping[str, _Fields], Mapping[str, _Fields]]:
-    """The hash of every account, and that of every request that holds something or ended lately: a settlement of it
-    that is repeated books nothing twice."""
+    """Returns the hashes of all accounts, and of all requests that hold something or ended recently: without the
+    latter, a repeated settlement would be booked twice."""
     accounts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     requests: dict[str, dict[str, int | str]] = {}
     for account, start, amount in books.spent:

@@ -1,7 +1,7 @@
-"""The distributed store: budgets in Redis, for several gateways; each step is one Lua script.
+"""The distributed budget store: budgets in Redis, shared by several gateways; each step is one Lua script.
 
-What it confirms is written to the ledger too (`bookings.py`). Needs Redis 6.2 or newer with `appendonly yes`; with
-`appendfsync always` not even a crash of the server loses a booking. A cluster is fine: all keys are of one slot.
+Confirmed bookings are also written to the ledger (`bookings.py`). It needs Redis 6.2 or newer with `appendonly yes`.
+With `appendfsync always`, not even a crash of the server loses a booking. In a cluster, all keys are in one slot.
 """
 
 import asyncio
@@ -28,19 +28,18 @@ from router.types.request import DAY_MS
 from router.types.target import Secret
 
 Held = tuple[str, str, int, int]
-"""Request, account, window start, amount of a booking."""
+"""A booking: request, account, window start (Unix ms), amount."""
 RECONCILE_EVERY = 6
-"""Of so many looks at leases one compares the ledger with Redis: at the start, and every minute."""
+"""Number of lease checks per comparison of the ledger with Redis: the first one, then one a minute."""
 IDLE_SESSION_MS = 35 * DAY_MS
-"""After so long without a booking the pot of a session is dropped: whoever comes back could name a new one as well."""
+"""Time in ms without bookings after which a session's account is dropped: clients can start a new session anyway."""
 
 
 class RedisBudgets:
-    """The `BudgetStore` port. `start` it before use and `stop` it in the end; one event loop.
+    """A `BudgetStore` in Redis, for one event loop. Call `start` before use and `stop` at the end.
 
-    `books` is called, in a thread, when the server has no counters: it is new, or lost its data; it raises
-    StoreUnavailable where the ledger can't be read. Settlements that the server can't take now wait here, one for each
-    request that was open, and follow in order when it is back.
+    While the server is unavailable, settlements wait here, at most one per open request, and are sent in order when it
+    is back. Counters that the server lacks, since it is new or has lost its data, are rebuilt from the ledger.
     """
 
     def __init__(
@@ -52,16 +51,16 @@ class RedisBudgets:
         tag: str = "lowpass",
         held_long: Callable[[], Sequence[Held]] = tuple,
     ) -> None:
-        """`tag`: the hash tag of all keys; who shares budgets shares it. `held_long`: the ledger's bookings that are
-        held for long; called in a thread. Raises `RedisRefused` for a wrong URL."""
+        """`books` and `held_long` read the totals and the long-held bookings of the ledger, each in a thread. Gateways
+        that share budgets have the same `tag`, the hash tag of all keys. Raises `RedisRefused` for a wrong URL."""
         self._journal, self._lease_ms, owner = journal, lease_ms, journal.owner
         self.server = RedisServer(url, books, lease_ms=lease_ms, tag=tag)
-        """Also for what is kept beside the budgets, and is lost and rebuilt with them."""
+        """The server, also used for session data, which is rebuilt together with the budgets."""
         self._keys, self.rows = self.server.keys, BookingRows(journal)
         self._mine = self._keys.owned + owner
         self._held_long, self._recoveries = held_long, 0
         self._bare: set[str] = set()
-        """Open requests that are known to Redis and hold nothing: accounts for some targets had left them out."""
+        """Ids of open requests known to Redis without holds, since all their accounts are for targets left out."""
         children = RedisChildren(self.server, self.rows)
         self.split, self.child, self.children = children.split, children.child, children.still_open
         self.close, self.expire = children.close, children.close_expired
@@ -70,12 +69,12 @@ class RedisBudgets:
         self.server.came += (self._recovery.resume, self._settlements.resume)
 
     async def start(self) -> None:
-        """Raises `RedisRefused` where the server will never serve us: wrong password, too old. A server that can't be
-        reached is tried again in the background."""
+        """Connects to the server, in the background if it can't be reached now. Raises `RedisRefused` if it will never
+        work, as with a wrong password or an old version."""
         await self.server.start()
 
     async def stop(self) -> None:
-        """What can be settled now is settled."""
+        """Settles what can be settled now, and disconnects."""
         await self.settled()
         with suppress(StoreUnavailable):
             await self._let_go()
@@ -86,15 +85,15 @@ class RedisBudgets:
         return self.server.available
 
     def policies(self, own: str) -> frozenset[str]:
-        """Hashes of the policies of all gateways at this server, as of the last look at leases. `own`: this one's."""
+        """Returns the policy hashes of all gateways on this server as of the last `recover`, plus `own`, this one's."""
         self._recovery.policy = own
         return self._recovery.policies | {own}
 
     async def reserve(
         self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> Reservation | Refused:
-        """Waits for nothing where no account binds. Raises ValueError for a request that has reserved before, and for
-        amounts above `LARGEST`."""
+        """See `BudgetStore.reserve`; returns at once without accounts. Raises ValueError if `request_id` was used, and
+        for amounts above `LARGEST`."""
         if not accounts:
             return Reservation(request_id, ask.whole)
         if len(accounts) > 1 and len({account.id for account in accounts}) < len(accounts):
@@ -108,7 +107,7 @@ class RedisBudgets:
         try:
             reply = await self.server.run("reserve", keys, *arguments)
         except (StoreUnavailable, asyncio.CancelledError):
-            # It was granted all the same, or may be yet.
+            # The hold may have been granted, or may be later: release it.
             self._settlements.end(request_id, [account.hold(0) for account in accounts], [0] * len(accounts), drop=True)
             raise
         return self._granted(request_id, accounts, ask, reply)
@@ -116,7 +115,7 @@ class RedisBudgets:
     def _asked(
         self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> tuple[list[str], list[Argument]]:
-        """Keys and arguments of reserve.lua."""
+        """Returns the keys and arguments of reserve.lua."""
         least, tight, whole = ask.least, ask.tight, ask.whole
         keys = [self._keys.requests + request_id, self._mine, self._keys.owners]
         arguments: list[Argument] = [request_id, self._journal.owner, now_ms, self._lease_ms]
@@ -149,7 +148,7 @@ class RedisBudgets:
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
     ) -> Reservation:
-        """`accounts`: those whose holds are to grow; nothing limits a reservation without holds."""
+        """Grows the holds in `accounts`; a reservation without holds in them grows by `more` without limit."""
         bound = {account.id: account for account in accounts}
         holds = [hold for hold in reservation.holds if hold.account in bound]
         if not holds:
@@ -159,7 +158,7 @@ class RedisBudgets:
         for hold in holds:
             account, start = bound[hold.account], hold.window_start_ms
             calendar = account.since_ms == account.window_start_ms
-            # One ms earlier counts the same windows, and is never the start of this one, as in a calendar window.
+            # `since` equal to `start` means a calendar window; one ms earlier counts the same windows of a rolling one.
             arguments += _limits(account, start, start if calendar else account.since_ms - 1)
         reply = [number(value) for value in await self.server.run("extend", keys, *arguments)]
         if not any(reply[1:]):
@@ -169,7 +168,7 @@ class RedisBudgets:
         return grown
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
-        """Raises ValueError for charges that don't match the holds, or are beyond `LARGEST`."""
+        """Queues the charges. Raises ValueError if they don't match the holds or are above `LARGEST`."""
         if len(charges) != len(reservation.holds) or not all(-LARGEST <= charge <= LARGEST for charge in charges):
             raise ValueError(f"request {reservation.request_id} needs charges, one a hold, of at most {LARGEST}")
         if reservation.holds or reservation.request_id in self._bare:
@@ -183,7 +182,7 @@ class RedisBudgets:
                 await self._journal.committed()
 
     async def recover(self, now_ms: int) -> int:
-        """Leases run by the server's clock."""
+        """See `BudgetStore.recover`. Leases are timed by the server's clock."""
         await self._let_go()
         count = await self._recovery.run()
         self._settlements.tell_lost()
@@ -195,7 +194,7 @@ class RedisBudgets:
         return count
 
     async def _let_go(self) -> None:
-        """Of settled requests whose rows the ledger has by now; until then whoever buries this process writes them."""
+        """Gives up settled requests once the ledger has their rows; until then, a recovery would write the rows."""
         if written := self._settlements.written:
             self._settlements.written = []
             await self._journal.committed()
@@ -212,14 +211,14 @@ class RedisBudgets:
 
 
 def _limits(account: Account, start: int, since: int) -> tuple[Argument, ...]:
-    """Of one account, as reserve.lua and extend.lua read them."""
+    """Returns the arguments of reserve.lua and extend.lua for one account."""
     kind = "soft" if not account.hard else "some" if account.targets else "all"
     unit = 2 if account.unit is Unit.THINKING else 1
     return (account.id, unit, kind, int(account.scope == SPLIT), account.limit, start, since)
 
 
 def _keep_ms(account: Account) -> Argument:
-    """How long an account is kept after a booking: as long as that may count, and a day more. Empty: for ever."""
+    """Returns for how many ms an account is kept after a booking (its window plus a day); empty for ever."""
     if account.scope == SPLIT:
         return ""
     if account.resets_at_ms is not None:
