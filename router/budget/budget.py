@@ -462,6 +462,11 @@ class BudgetAccounts:
             replaced = {account for child in children for account in child.replaces}
             accounts += [child.account() for child in children]
             accounts = [account for account in accounts if account.id not in replaced]
+        # A request waits for room in an account that all of its targets are charged to.
+        accounts = [
+            structs.replace(account, targets=frozenset()) if account.targets.issuperset(targets) else account
+            for account in accounts
+        ]
         if caller.allowance is not None:
             # Counted as OpenAI does: prompt plus maximum output, or the estimated output if the request has no cap.
             estimate, most = decision.plan.steps[0].estimate, request.max_output
