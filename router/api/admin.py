@@ -1,4 +1,4 @@
-"""`/v1/budgets` and `/v1/keys`."""
+"""The routes `/v1/budgets` and `/v1/keys`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,43 +27,43 @@ from router.types.clock import iso, new_id, now_ms
 from router.types.price import NANO_PER_USD, nano_from_usd, usd_json
 from router.types.request import Caller, KeyTerms, Limits
 
-# The body of a split → the child that it asks for.
+# The body of a split → the child budget to open.
 
 DAY_S = 86_400
 USUAL_LIFE_S = 31 * DAY_S
-"""Of a child whose maker says nothing else: what is forgotten comes back."""
+"""Default lifetime of a child budget in seconds, so that the limit of a forgotten one returns to its parent."""
 LONGEST_LIFE_S = 3_660 * DAY_S
 MOST_USD, MOST_LIMIT_USD = Decimal(10**9), Decimal(9_000_000)
-"""Of a part, and of a limit: as in a policy."""
+"""Maximum limit in USD of a child budget, and of a limit that an administrator sets (as in a policy)."""
 MOST_TOKENS = 10**15
 
 
 class SplitBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a split: one of the limits, in the parent's unit."""
+    """The body of a split: one of the two limits, in the parent's unit."""
 
     limit_usd: Decimal | None = None
     limit_thinking_tokens: int | None = None
     expires_in_s: int | None = None
     session: Annotated[str, Meta(min_length=1, max_length=256)] = ""
-    """Whose pot is split, where the budget has one for each session; else `x-lowpass-session` says."""
+    """Session whose account is split, if the budget has one for each; if empty, `x-lowpass-session` names it."""
 
 
 class LimitPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a PATCH: one of the limits, in the budget's unit; null gives the policy's limit back."""
+    """The body of a PATCH: one of the two limits, in the budget's unit; null restores the policy's limit."""
 
     limit_usd: Decimal | UnsetType | None = UNSET
     limit_thinking_tokens: int | UnsetType | None = UNSET
     expires_in_s: Annotated[int, Meta(ge=1, le=LONGEST_LIFE_S)] | None = None
-    """After so long the policy's limit counts again."""
+    """Time in seconds after which the policy's limit applies again."""
 
 
 def child_of(pot: BudgetAccount, wanted: SplitBody, caller: Caller, now: int) -> Child:
-    """As it is asked for; what the parent has left is not known here. Raises a 400 `ClientError`."""
+    """Returns the child to open; the store checks what its parent has left. Raises `ClientError` 400."""
     account, above = pot.account, pot.child.replaces if pot.child is not None else ()
     life_s = USUAL_LIFE_S if wanted.expires_in_s is None else wanted.expires_in_s
     if not 0 < life_s <= LONGEST_LIFE_S:
         raise invalid("expires_in_s", f"Send a whole number of seconds from 1 to {LONGEST_LIFE_S}.")
-    # Not after the parent's own end, nor after its window's.
+    # A child ends with its parent or the parent's window at the latest.
     ends = (now + life_s * 1000, account.resets_at_ms, account.expires_at_ms)
     if pot.child is not None and not pot.child.open_at(now):
         raise invalid("id", f"'{account.id}' is closed: nothing can be split off any more.")
@@ -82,7 +82,7 @@ def child_of(pot: BudgetAccount, wanted: SplitBody, caller: Caller, now: int) ->
 
 
 def new_limit(pot: BudgetAccount, wanted: LimitPatch) -> int | None:
-    """In the account's unit; None: the policy's own. Raises a 400 `ClientError`."""
+    """Returns the limit in the account's unit; None for the policy's own. Raises `ClientError` 400."""
     usd, thinking = wanted.limit_usd, wanted.limit_thinking_tokens
     if usd is UNSET and thinking is UNSET:
         raise invalid("limit_usd", "Send limit_usd or limit_thinking_tokens; null gives the policy's limit back.")
@@ -94,7 +94,7 @@ def new_limit(pot: BudgetAccount, wanted: LimitPatch) -> int | None:
 
 
 def _limit(account: Account, amount: Decimal | None, tokens: int | None, most: Decimal = MOST_USD) -> int:
-    """In the account's unit."""
+    """Returns the limit in the account's unit. Raises `ClientError` 400."""
     if account.unit is Unit.THINKING:
         if amount is not None:
             raise invalid("limit_usd", f"'{account.id}' counts {account.unit}: send limit_thinking_tokens.")
@@ -105,23 +105,23 @@ def _limit(account: Account, amount: Decimal | None, tokens: int | None, most: D
         raise invalid("limit_thinking_tokens", f"'{account.id}' counts {account.unit}: send limit_usd.")
     if amount is None or not amount.is_finite() or not 0 < amount <= most:
         raise invalid("limit_usd", f"Send an amount in USD above 0, up to {most}.")
-    nano = int(amount * NANO_PER_USD)  # a third of a dollar is rounded down
+    nano = int(amount * NANO_PER_USD)  # fractions of a nano-USD are cut off
     if nano == 0:
         raise invalid("limit_usd", "Send at least 0.000000001 USD.")
     return nano
 
 
-# `/v1/keys`, and limits of `/v1/budgets`: an administrator's key makes, changes, rotates and revokes others.
+# `/v1/keys`, and PATCH of `/v1/budgets`: an administrator creates, changes, rotates and revokes keys and sets limits.
 
 LONGEST_GRACE_S = 30 * 86_400
 T = TypeVar("T")
 
 
 class NewKey(KeyTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a POST."""
+    """The body of a POST that creates a key."""
 
     new_tags: tuple[str, ...] = ()
-    """Tags that no budget of the policy names, and that are meant."""
+    """Tags that no budget of the policy names, marked as intended."""
 
     def terms(self) -> KeyTerms:
         given = structs.asdict(self)
@@ -133,17 +133,17 @@ class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a rotation."""
 
     grace_s: Annotated[int, Meta(ge=0, le=LONGEST_GRACE_S)] = 86_400
-    """How long the secret before is valid beside the new one."""
+    """Time in seconds for which the previous secret stays valid."""
 
 
 class KeyAdmin(Struct, eq=False):
-    """What an administrator does with keys and limits; every change is a row of the audit."""
+    """The administrator's routes for keys and limits; every change adds a row to the audit table."""
 
     _rules: Callable[[], CompiledPolicy]
     _store: BudgetStore
     _ledger: Ledger
     _refresh: Callable[[], Awaitable[None]]
-    """Lets this process know of changes at once; others see them within a second."""
+    """Applies a change in this process at once; other processes read it within a second."""
 
     def routes(self, router: APIRouter) -> None:
         router.add_api_route("/v1/keys", self.listed)
@@ -182,7 +182,7 @@ class KeyAdmin(Struct, eq=False):
             fields = KeyTerms.__struct_fields__
             if unknown := [name for name in changes if name not in fields]:
                 raise ValueError(f"there is no field '{unknown[0]}'. Known: {', '.join(fields)}")
-            # What is not changed may name what the policy has no longer.
+            # Fields that don't change may name what the policy no longer has.
             check_terms(msgspec.convert({"name": "-", **changes}, KeyTerms), self._rules().config)
             return keys.change(connection, identifier, changes, actor)
 
@@ -192,11 +192,11 @@ class KeyAdmin(Struct, eq=False):
         return answer(await self._shown(key))
 
     async def _carry_over(self, key: Key) -> None:
-        """What was spent since a new window began was booked in another one: it is booked in the new one too."""
+        """Books in the key's new window what it has spent since that began, which was booked in the old window."""
         limit, now = self._rules().accounts.of_key(key.caller()), now_ms()
         if limit is not None:
             account = structs.replace(limit.pot(key.terms.name, now), hard=False)
-            # Before the balance: what is settled meanwhile is in that, and not missed in it.
+            # Read before the balance, so that what is settled in between is not booked twice.
             spent = await asyncio.to_thread(self._reading, lambda connection: spent_in_window(connection, key))
             (balance,) = await self._store.balances([account])
             opening = await self._store.reserve(f"opening-{new_id()}", [account], NOTHING, now)
@@ -230,7 +230,7 @@ class KeyAdmin(Struct, eq=False):
         return answer(budgets_as_json(standing))
 
     async def _limited(self, identifier: str) -> BudgetAccount:
-        """What an administrator sets a limit of: all accounts of a budget, or one. Raises `ClientError`."""
+        """Returns the account or, without a value in its id, the whole budget to limit. Raises `ClientError`."""
         now, (name, _, value) = now_ms(), identifier.partition("|")
         budget = next((budget for budget in self._rules().accounts.budgets if budget.id == name), None)
         if budget is not None and (budget.divided or not value):
@@ -247,7 +247,7 @@ class KeyAdmin(Struct, eq=False):
             return step(connection)
 
     async def _write(self, step: Callable[[Connection], T]) -> T:
-        """Raises a `ClientError` for what `step` does not find, and for what can't be."""
+        """Runs `step` in a transaction. Raises `ClientError` 404 or 400 for its LookupError or ValueError."""
 
         def write() -> T:
             with self._ledger.writing() as connection:
@@ -269,7 +269,7 @@ class KeyAdmin(Struct, eq=False):
 
 
 def as_json(key: Key, spent: list[int], secret: str = "") -> dict[str, object]:
-    """`spent`: nano-USD in the window of the key's limit, where it has one. `secret`: of a new key, or a new one."""
+    """Returns a key as JSON. `spent`: nano-USD in its window, empty without a limit; `secret`: a new one."""
     times = ("created", "revoked", "expires", "used", "previous_until")
     limit = key.terms.limit_usd
     moments = {name: getattr(key, f"{name}_ms") for name in times}
@@ -288,19 +288,19 @@ def _actor(request: Request) -> str:
     return request.state.caller.name or "open gateway"
 
 
-# `/v1/budgets`: what is left in each pot that binds a key, and parts that it splits off for others to use.
+# `/v1/budgets`: what is left in each account that binds a key, and child budgets that it splits off for others.
 
 
 class Admin(Struct, eq=False):
-    """What callers may see and do. A key sees the pots that bind it and the children that it or its team made; with
-    the scope `reports` it sees all, but splits and closes no more than before."""
+    """The routes for callers. A key sees the accounts that bind it and the children that it or its team split off. The
+    scope `reports` shows all accounts, but permits no further splits or closes."""
 
     _rules: Callable[[], CompiledPolicy]
     _store: BudgetStore
     _declared: Callable[[], Sequence[Budget]]
-    """Budgets of the policy and limits of keys."""
+    """Returns the budgets of the policy and the limits of keys."""
     _clock: Callable[[], int] = now_ms
-    """Unix time in ms."""
+    """Returns Unix time in ms."""
 
     def routes(self, router: APIRouter) -> None:
         router.add_api_route("/v1/budgets", self.listed)
@@ -354,7 +354,7 @@ class Admin(Struct, eq=False):
         return await self.shown(of_child(await self._store.close(identifier, self._clock()) or child))
 
     def _binding(self, caller: Caller, limits: Limits) -> dict[str, BudgetAccount]:
-        """By account id: the pots that a request of this key may be charged to, whichever model it names."""
+        """Returns, by id, the accounts that a request of this key may be charged to, whichever model it names."""
         rules, now = self._rules(), self._clock()
         pots: dict[str, BudgetAccount] = {}
         for name, (_, targets) in rules.routes.items():
@@ -367,8 +367,8 @@ class Admin(Struct, eq=False):
         return pots
 
     async def _named(self, identifier: str, caller: Caller, limits: Limits, *, reads: bool = False) -> BudgetAccount:
-        """By the id of the pot, or of its budget where that has one pot for this key; who `reads` reports sees any.
-        Raises a `ClientError`."""
+        """Returns the account of that id, or the only account of that budget for this key; any with `reads` (the scope
+        `reports`). Raises `ClientError`."""
         pots = self._binding(caller, limits)
         if identifier in pots:
             return pots[identifier]
@@ -384,7 +384,7 @@ class Admin(Struct, eq=False):
         return pot
 
     async def _any(self, identifier: str) -> BudgetAccount | None:
-        """For readers of reports: also the pot of a value that nothing was booked for yet."""
+        """Returns any account, also one of a value without bookings, or a child; for readers of reports."""
         now, (name, _, value) = self._clock(), identifier.partition("|")
         named = [budget for budget in self._declared() if budget.id == name]
         budget = next((limit for limit in named if not isinstance(limit, KeyLimit) or value in limit.keys), None)
@@ -410,7 +410,7 @@ class Admin(Struct, eq=False):
 
 
 def budgets_as_json(standing: BudgetStanding) -> dict[str, object]:
-    """One row: amounts are exact JSON numbers, in USD or in tokens."""
+    """Returns the JSON of one account; amounts are exact numbers, in USD or tokens."""
     pot, balance = standing.pot, standing.balance
     account, child, unit = pot.account, pot.child, pot.account.unit
     amounts = {"limit": account.limit, "spent": balance.spent, "held": balance.held, "remaining": standing.remaining}

@@ -1,4 +1,4 @@
-"""Step 2: key → Caller; the ledger that has the keys."""
+"""Step 2, authenticate: API key → Caller. Also opens the ledger that holds the keys."""
 
 import asyncio
 import binascii
@@ -19,22 +19,22 @@ from router.types.clock import monotonic_s
 from router.types.request import Caller, Latest
 
 REPORTS = "reports"
-"""Scope that opens reports, dashboard, budgets and metrics."""
+"""Scope that gives access to reports, dashboard, budgets and metrics."""
 ADMIN = "admin"
-"""Scope that makes and changes keys, and limits of budgets."""
+"""Scope that may create and change keys, and set limits of budgets."""
 _OPENS = {REPORTS: "see reports", ADMIN: "change keys and limits"}
 LOOK_S = 0.1
-"""Between two looks for unknown keys in the ledger, however many are sent."""
+"""Minimum time in seconds between two reads of the ledger for unknown keys, however many are sent."""
 UNKNOWN_S, MOST_UNKNOWN = 1.0, 1_024
-"""For so long an unknown key is not looked for again; and how many are remembered for that."""
+"""Time in seconds for which an unknown key is not looked up again; maximum number of unknown keys remembered."""
 _log = logging.getLogger("lowpass")
 OPEN = Caller(scopes=frozenset({REPORTS, ADMIN}))
-"""Everybody, on a loopback gateway for which no key was ever made."""
+"""Caller of every request to a loopback gateway for which no key was ever created."""
 
 
 class Keyring:
-    """Every key in force, by the digest of its secret. Open to all only on loopback, and only while no key was ever
-    made."""
+    """All valid keys, by the SHA-256 digest of their secret. A gateway on loopback is open to all until a key is
+    created."""
 
     def __init__(self, ledger: Ledger, *, loopback: bool) -> None:
         self._ledger, self._loopback = ledger, loopback
@@ -43,20 +43,20 @@ class Keyring:
         self._told: set[tuple[str, str]] = set()
         self._looking, self._next_look_s = asyncio.Lock(), 0.0
         self._look: asyncio.Task[None] | None = None
-        """One that has not begun."""
+        """Task that waits to read the keys again; None once it has begun to read."""
         self._unknown = Latest[bytes, float](MOST_UNKNOWN)
-        """Digests that were not found, and until when they are not looked for again."""
+        """Digests that were not found → monotonic time in seconds until which they are not looked up again."""
 
     async def refresh(self) -> tuple[dict[str, int], dict[str, float]]:
-        """See `read`. One after the other, so that what was read last counts."""
+        """Calls `read` in a thread, one call at a time, so that the latest read wins."""
         async with self._looking:
             return await asyncio.to_thread(self.read)
 
     def read(self) -> tuple[dict[str, int], dict[str, float]]:
-        """Returns the limits of budgets that were set, by id of a budget or an account, and what statements taught of
-        estimates, by target. Raises `LedgerUnavailable`.
+        """Reads the keys. Returns (limits set for budgets, by id of budget or account; correction factors that
+        providers' statements taught, by target). Raises `LedgerUnavailable`.
 
-        It runs once a second, beside the requests' own commits, and writes nothing.
+        Runs once a second, concurrently with the requests' commits, and writes nothing.
         """
         with self._ledger.reading() as connection:
             self.callers = callers(connection)
@@ -64,8 +64,8 @@ class Keyring:
             return limits(connection), billing(connection)
 
     async def caller(self, headers: Mapping[bytes, bytes], scope: str = "") -> Caller:
-        """Raises a 401 `ClientError`, or 403 for a key without the scope; neither it nor any log ever holds the key
-        that was sent."""
+        """Returns the caller whose key the headers hold. Raises `ClientError` 401, or 403 if the key lacks `scope`; the
+        error and the logs never contain the key that was sent."""
         if self.open_to_all:
             _check_local(headers)
             return OPEN
@@ -85,8 +85,8 @@ class Keyring:
         return caller
 
     async def _find(self, hashed: bytes) -> Caller | None:
-        """A key that another process made, or gave a new secret, since the last refresh. Raises a 503 `ClientError`
-        while the ledger can't be read."""
+        """Returns the caller of a key that another process created or rotated since the last refresh; None if there is
+        none. Raises `ClientError` 503 while the ledger can't be read."""
         if monotonic_s() < self._unknown.get(hashed, 0.0):
             return None
         if self._look is None:
@@ -101,14 +101,14 @@ class Keyring:
         return caller
 
     async def _look_again(self) -> None:
-        """For all keys that are asked for before it begins."""
+        """Reads the keys once, for all lookups that began to wait before it reads."""
         async with self._looking:
             await asyncio.sleep(max(0.0, self._next_look_s - monotonic_s()))
             self._look, self._next_look_s = None, monotonic_s() + LOOK_S
             await asyncio.to_thread(self.read)
 
     def review(self, classes: Container[str]) -> None:
-        """Logs, once each, the keys whose least class is not one of the policy's."""
+        """Logs, once each, the keys whose minimum class the policy does not declare."""
         for caller in self.callers.values():
             name = caller.min_class
             if name and name not in classes and (caller.id, name) not in self._told:
@@ -117,12 +117,12 @@ class Keyring:
 
 
 _CHALLENGE = (("www-authenticate", 'Basic realm="lowpass", charset="UTF-8"'),)
-"""Lets a browser ask for the key (as the password) on the dashboard."""
+"""Lets a browser ask for the key, as the password, on the dashboard."""
 
 
 def _check_local(headers: Mapping[bytes, bytes]) -> None:
-    """Without keys only this machine's own addresses and pages are answered: a page of another site reaches them
-    through a name that it lets point here, or with a form. Raises a 403 `ClientError`."""
+    """Refuses requests for or from another site while there are no keys: a page elsewhere could reach the gateway by
+    DNS rebinding or with a form. Raises `ClientError` 403."""
     origin = headers.get(b"origin", b"")
     for name, host in (("host", headers.get(b"host", b"")), ("origin", origin.partition(b"://")[2] or origin)):
         if host and not _LOCAL.fullmatch(host.strip()):
@@ -147,12 +147,12 @@ def _secret(headers: Mapping[bytes, bytes]) -> bytes:
 
 
 def ledger_of(settings: Settings) -> Ledger:
-    """Raises `SettingError`."""
+    """Returns the ledger of these settings. Raises `SettingError`."""
     return ledger_at(settings.sqlite, settings.database_url)
 
 
 def keyring(settings: Settings) -> Keyring:
-    """Makes the ledger. Raises `SettingError` and `LedgerUnavailable`."""
+    """Creates the ledger if needed and returns its keys. Raises `SettingError` and `LedgerUnavailable`."""
     ledger = ledger_of(settings)
     ledger.migrate()
     ring = Keyring(ledger, loopback=settings.loopback)

@@ -1,4 +1,4 @@
-"""Chat completions and their streams, as far as a translation of them needs, in the dialects of all providers."""
+"""Chat completions and their streams in the dialects of all providers, as far as translations need them."""
 
 from typing import TypeVar
 
@@ -8,8 +8,8 @@ from msgspec.json import Decoder, encode
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure
 
-# Thinking text, and the opaque traces that a provider wants back unchanged in the next turn. Chat providers say it in
-# four ways: `reasoning_content`, `reasoning`, `thinking_blocks` (signed, Anthropic), `reasoning_details` (OpenRouter).
+# Thinking text, and the opaque traces that a provider wants back unchanged in the next turn. Chat providers use four
+# fields: `reasoning_content`, `reasoning`, `thinking_blocks` (signed, Anthropic), `reasoning_details` (OpenRouter).
 
 T = TypeVar("T")
 Block = dict[str, object]
@@ -17,7 +17,7 @@ _REASONING_TEXT = ("thinking", "text", "summary")
 
 
 class Traces(Struct, frozen=True, omit_defaults=True):
-    """What a reasoning item carries besides its text; `reasoning_content` is filled only if no block holds the text."""
+    """Thinking of one turn. `reasoning_content` holds the text only if no block holds it."""
 
     reasoning_content: str = ""
     thinking_blocks: list[Block] = []
@@ -33,7 +33,7 @@ class Traces(Struct, frozen=True, omit_defaults=True):
 
 
 def kept(text: str, blocks: list[Block], details: list[Block]) -> Traces:
-    """The traces of a thought; its text only where no block repeats it."""
+    """Returns the traces of a thought; keeps `text` only if no block repeats it."""
     return Traces("" if _words(blocks) or _words(details) else text, blocks, details)
 
 
@@ -42,7 +42,7 @@ def _words(blocks: list[Block]) -> str:
 
 
 def merged(pieces: list[Block]) -> list[Block]:
-    """Streamed pieces as whole blocks; a block that came whole stays as it is."""
+    """Joins the streamed pieces of blocks; a block that came whole stays as it is."""
     runs: list[list[Block]] = []
     for piece in pieces:
         last: Block = runs[-1][-1] if runs else {"data": ""}
@@ -60,7 +60,7 @@ def merged(pieces: list[Block]) -> list[Block]:
     return blocks
 
 
-# Parts of a message that is sent, completions and chunks.
+# Parts of a request message, completions and chunks.
 
 
 def text_part(text: object) -> Block:
@@ -68,7 +68,7 @@ def text_part(text: object) -> Block:
 
 
 def simple(parts: list[Block]) -> object:
-    """A single plain text as a string, since some providers take nothing else; nothing as an empty one."""
+    """Returns a single plain text as a string, since some providers take nothing else, and no parts as ""."""
     if not parts:
         return ""
     return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
@@ -80,7 +80,7 @@ class ReplyFunction(Struct, frozen=True):
 
 
 class ReplyToolCall(Struct, frozen=True):
-    """A whole call, or a delta of one."""
+    """A complete tool call, or a delta of one."""
 
     index: int | None = None
     id: str | None = None
@@ -97,7 +97,7 @@ class ReplyToolCall(Struct, frozen=True):
 
 
 class ReplyMessage(Struct, frozen=True):
-    """A whole message, or a delta of one."""
+    """A complete message, or a delta of one."""
 
     content: str | None = None
     refusal: str | None = None
@@ -109,7 +109,7 @@ class ReplyMessage(Struct, frozen=True):
 
     @property
     def thought(self) -> str:
-        """The thinking text, from the field made for it or else from the traces."""
+        """Thinking text, from its own field or else from the traces."""
         return self.worded or Traces("", self.thinking_blocks or [], self.reasoning_details or []).text
 
     @property
@@ -124,7 +124,7 @@ class _TokenLogprob(Struct, frozen=True):
     top_logprobs: "list[_TokenLogprob] | None" = None
 
     def entry(self) -> dict[str, object]:
-        """As Responses writes it: `bytes` is always a list."""
+        """Returns the entry in Responses form, where `bytes` is always a list."""
         return {"token": self.token, "logprob": self.logprob, "bytes": self.bytes or []}
 
 
@@ -133,13 +133,13 @@ class _ChatLogprobs(Struct, frozen=True):
 
 
 class ReplyChoice(Struct, frozen=True):
-    """`message` in a completion, `delta` in a chunk."""
+    """A choice with `message` in a completion, `delta` in a chunk."""
 
     message: ReplyMessage | None = None
     delta: ReplyMessage | None = None
     finish_reason: str | None = None
     stop_reason: object = None
-    """The stop sequence that ended it, where the provider says so (vLLM)."""
+    """Stop sequence that ended the answer, if the provider states it (vLLM)."""
     logprobs: _ChatLogprobs | None = None
 
     @property
@@ -163,7 +163,7 @@ class ChatCompletion(Chunk, frozen=True, kw_only=True):
 
 
 def promised(decoder: Decoder[T], raw: bytes) -> T:
-    """Decodes what an adapter gave; raises `UpstreamFailure` if that isn't chat's form."""
+    """Decodes the output of an adapter; raises `UpstreamFailure` if it is not a chat answer."""
     try:
         return decoder.decode(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -172,18 +172,18 @@ def promised(decoder: Decoder[T], raw: bytes) -> T:
 
 
 def completion(chat: dict[str, Raw]) -> ChatCompletion:
-    """Raises `UpstreamFailure` if `chat` is not what chat promises."""
+    """Returns a whole chat answer as a struct. Raises `UpstreamFailure` if `chat` is not one."""
     return promised(_COMPLETION, encode(chat))
 
 
-# A chat stream, read piece by piece; what becomes of a piece is each API's own matter.
+# A chat stream, read event by event. Subclasses turn it into the events of another API.
 
 
 class StreamedCall:
-    """A call of a stream. Its name may come in pieces: it is whole once its arguments begin."""
+    """Tool call of a stream. Its name may come in pieces and is complete once its arguments begin."""
 
     def __init__(self, number: int) -> None:
-        """`number`: how many calls began before it."""
+        """`number`: how many calls of the stream began before this one."""
         self.number = number
         self.id: str | None = None
         self.name, self.begun = "", False
@@ -191,18 +191,18 @@ class StreamedCall:
 
 
 class ChatReader:
-    """One stream: `feed` every chat event, then `final` or, if the upstream failed, `error_event`."""
+    """Encoder of one chat stream: call `feed` with every event, then `final`, or `error_event` on failure."""
 
     def __init__(self) -> None:
         self.last = ReplyChoice()
-        """The choice that ended the answer."""
+        """Choice with the finish reason."""
         self.calls: list[StreamedCall] = []
         self._by_index: dict[int | None, StreamedCall] = {}
-        """By the index that the provider gives a call: the newest one."""
+        """Newest call for each index that the provider uses."""
         self._out: list[bytes] = []
 
     def feed(self, chat_sse: bytes) -> bytes:
-        """Whole `data: {chat.completion.chunk}` events → events of the API; raises `UpstreamFailure` for other data."""
+        """Translates whole `data: {chat.completion.chunk}` events; raises `UpstreamFailure` for other data."""
         for line in chat_sse.splitlines():
             if line.startswith(b"data:"):
                 self.take(promised(_CHUNK, line[5:]))
@@ -220,14 +220,14 @@ class ChatReader:
                 self.last = choice
 
     def begin(self, chunk: Chunk) -> None:
-        """The first events, before anything else; nothing if they were written."""
+        """Emits the opening events, once."""
         raise NotImplementedError
 
     def delta(self, choice: ReplyChoice) -> None:
         raise NotImplementedError
 
     def call_of(self, delta: ReplyToolCall) -> StreamedCall:
-        """Some providers give all parallel calls the same index: another id with a name is another call."""
+        """Returns the call of a delta. Providers may reuse an index: another id with a name begins another call."""
         call = self._by_index.get(delta.index)
         if call is None or (delta.id and call.id and delta.id != call.id and delta.name):
             call = self._by_index[delta.index] = StreamedCall(len(self.calls))
@@ -242,7 +242,7 @@ class ChatReader:
         self._out.append(b"event: %b\ndata: %b\n\n" % (event.encode(), encode({"type": event, **fields})))
 
     def taken(self) -> bytes:
-        """The events since the last time."""
+        """Returns the events emitted since the last call."""
         out, self._out = b"".join(self._out), []
         return out
 

@@ -1,4 +1,4 @@
-"""The HTTP server: what is read and sent by ASGI, connections, clients that leave, and what uvicorn is told."""
+"""The HTTP server: request bodies and answers over ASGI, client connections, disconnects, uvicorn's configuration."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from router.types.clock import monotonic_s, new_id
 
 _log = logging.getLogger(__name__)
 
-# The little of ASGI that the hot routes need.
+# The part of ASGI that the hot routes need.
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -35,11 +35,11 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 ALIVE = "/health/live"
-"""Whether the event loop turns: answered at once, and nothing is looked at."""
+"""Path of the liveness check: answered at once while the event loop runs; checks nothing else."""
 READY = "/health/ready"
-"""Whether a target can be asked, and how the gateway's parts are."""
+"""Path of the readiness check: whether a target can be asked, and the state of the gateway's parts."""
 LARGEST_BODY = 32 * 1024 * 1024
-"""Bytes; a larger request is refused with 413, before it is read where its length is stated."""
+"""Maximum size of a request body in bytes; larger ones get 413, before they are read if their length is stated."""
 
 encode = msgspec.json.Encoder(decimal_format="number").encode
 CRASHED = ClientError(500, "internal_error", "lowpass failed; its log says where.", type="api_error")
@@ -48,8 +48,8 @@ CRASHED = ClientError(500, "internal_error", "lowpass failed; its log says where
 async def read_body(
     headers: Mapping[bytes, bytes], receive: Receive, content_type: bytes = b"application/json"
 ) -> bytes:
-    """Raises a 413 `ClientError`, or 415 where a page in a browser sends what it may send to any site unasked.
-    `content_type`: what such a page must say; empty: anything."""
+    """Returns the body, decompressed. Raises `ClientError` 413 if it is too large, 415 if a page in a browser sends it
+    under another type than `content_type`, which needs no CORS preflight; an empty `content_type` allows any."""
     if b"origin" in headers and not headers.get(b"content-type", b"").lower().startswith(content_type):
         raise ClientError(415, "unsupported_media_type", "Pages in a browser send `content-type: application/json`.")
     length = headers.get(b"content-length", b"")
@@ -72,12 +72,12 @@ async def read_body(
 
 
 def _unpacked(body: bytes, coding: bytes) -> bytes:
-    """gzip or deflate, as far as a body may be large. Raises a 400, 413 or 415 `ClientError`."""
+    """Decompresses gzip or deflate, up to `LARGEST_BODY`. Raises `ClientError` 400, 413 or 415."""
     if coding not in (b"gzip", b"deflate"):
         message = "`content-encoding` may be gzip or deflate, or be left out."
         raise ClientError(415, "unsupported_media_type", message, param="content-encoding")
     unpacker, whole = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32), b""
-    with suppress(zlib.error):  # it then never comes to its end
+    with suppress(zlib.error):  # the check of `eof` below then reports it
         whole = unpacker.decompress(body, LARGEST_BODY + 1)
     if len(whole) > LARGEST_BODY:
         raise _body_too_large()
@@ -99,7 +99,7 @@ async def send_json(status: int, body: bytes, headers: Headers, send: Send) -> N
 
 
 async def refuse(error: ClientError, request_id: str, send: Send, envelope: Mapping[str, object] | None = None) -> None:
-    """`envelope`: Anthropic's body, in place of OpenAI's."""
+    """Sends an error; `envelope` is Anthropic's error body, which replaces OpenAI's."""
     headers = [(name.encode(), value.encode()) for name, value in error.headers]
     names = (b"x-request-id",) if envelope is None else (b"x-request-id", b"request-id")
     headers += [(name, request_id.encode()) for name in names]
@@ -107,18 +107,18 @@ async def refuse(error: ClientError, request_id: str, send: Send, envelope: Mapp
 
 
 def crash(error: Exception) -> ClientError:
-    """Logs where it happened, but not the message: it may quote a prompt. Returns what the client is told."""
+    """Logs where the error occurred, but not its message, which may quote a prompt. Returns the client's error."""
     frames = traceback.extract_tb(error.__traceback__)
     places = " < ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames[-4:]))
     _log.error("%s at %s", type(error).__name__, places)
     return CRASHED
 
 
-# Requests in progress. The connection of a client that hangs up says so to the request whose turn it is.
+# Requests in progress. A connection that is closed by its client notifies the request that it is answering.
 
 
 class Visit(ClientPresence, kw_only=True):
-    """A request in progress, one of `visits`. `cancelled`: so its task was, since its client has left."""
+    """A request in progress, as an entry of `visits`. `cancelled`: whether `cancel` has cancelled its task."""
 
     id: str
     visits: "Visits"
@@ -132,7 +132,7 @@ class Visit(ClientPresence, kw_only=True):
             self.task.cancel()
 
     def leave(self) -> None:
-        """Its client has left. It is cancelled; or it is read to its end, where it would be billed all the same."""
+        """Handles the client's departure: cancels the request, or lets it be read to its end if it is billed anyway."""
         if self not in self.visits:
             return
         if not self.reads_on or sum(visit.gone for visit in self.visits) >= MOST_READ_ON:
@@ -148,7 +148,7 @@ class Visit(ClientPresence, kw_only=True):
 
 
 def client_left(scope: Mapping[str, Any]) -> None:
-    """The client of this request hung up."""
+    """Notifies the request of this scope that its client closed the connection."""
     if isinstance(visit := scope.get("visit"), Visit):
         visit.leave()
 
@@ -157,7 +157,7 @@ class Visits(set[Visit]):
     """All requests in progress."""
 
     async def end(self) -> None:
-        """Cancels what is still in progress, and waits until its money is settled."""
+        """Cancels the requests in progress and waits until they are settled."""
         for visit in self:
             visit.cancel()
         tasks = [visit.task for visit in self if visit.task is not None]
@@ -165,60 +165,60 @@ class Visits(set[Visit]):
             await asyncio.wait(tasks)
 
 
-# One client's connection: uvicorn's HTTP with bounds on what is kept of a request, and times in which it must arrive.
+# The connection of one client: uvicorn's HTTP protocol with limits on the size and duration of requests.
 #
-# What is no sound request gets its answer in OpenAI's envelope, after the answers to those before it; then the
-# connection is closed. No connection has a timer: `review` is called for all of them twice a second.
+# An invalid request is answered in OpenAI's envelope, after the answers to earlier requests; then the connection is
+# closed. Connections have no timers of their own: `review` is called for all of them twice a second.
 
 LARGEST_HEAD = 65_536
-"""Bytes of a request that are not its body: request line, headers, chunk sizes, trailers."""
+"""Maximum bytes of a request besides its body: request line, headers, chunk sizes, trailers."""
 FRAMING_PER_BYTE = 16
-"""Such bytes that each byte of the body may bring along: a chunk of one byte needs five."""
+"""Further such bytes allowed for each byte of the body: a chunk of one byte needs five."""
 MOST_HEADERS = 256
-"""Lines of headers, or of trailers: the shortest are kept in fifty times their size."""
+"""Maximum number of header lines, or of trailers: short ones take fifty times their size in memory."""
 MOST_AHEAD = 16
-"""Requests that may wait on a connection for the answers to those before them."""
+"""Maximum number of requests on a connection that wait for the answers to those before them (pipelining)."""
 STARTED_A_TURN = 8
-"""Requests that begin in one turn of the event loop, each about a millisecond of work: then streams go on, and
-`/health/live` is answered, while hundreds of requests wait that came at once."""
+"""Maximum number of requests begun in one turn of the event loop, each about a millisecond of work, so that streams go
+on and `/health/live` is answered while hundreds of requests arrive at once."""
 KEPT_ASIDE = 64
-"""File descriptors for the ledger, logs and policies. Of all others half are for clients: a request that is answered
-needs one to an upstream, too."""
+"""File descriptors reserved for the ledger, logs and policies. Half of the others are for clients, since each request
+needs another one for its upstream."""
 ADDRESS_SHARE = 0.75
-"""Of all clients' connections, what those of one address may be: it cannot shut out all others."""
+"""Maximum share of all client connections that one address may hold, so that it can't shut out the others."""
 MOST_REFUSED = 32
-"""Connections beyond the limit that are told so at a time; others are closed without a word."""
+"""Maximum number of surplus connections that get an error answer at a time; others are closed without one."""
 
 _ONCE = frozenset({b"host", b"transfer-encoding", b"authorization", b"x-api-key", b"api-key"})
-"""Headers of which a proxy in front and lowpass might each take another one."""
+"""Headers that may occur only once: a proxy in front and lowpass might each use a different value."""
 _HOST = re.compile(rb"[\w.:%\[\]!$&'()*+,;=~-]*[ \t]*", re.ASCII)
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class Phase(Enum):
-    """What the connection waits for."""
+    """What a connection waits for."""
 
     IDLE = auto()
-    """The next request."""
+    """Waits for the next request."""
     HEAD = auto()
-    """The rest of a request line and its headers."""
+    """Waits for the rest of a request line and headers."""
     BODY = auto()
-    """More of a body."""
+    """Waits for more of a body."""
     REFUSED = auto()
-    """Nothing that the client sends: the refusal has its turn after the answers to the requests before."""
+    """Waits for nothing from the client: the refusal is sent after the answers to earlier requests."""
     LEAVING = auto()
-    """The client's end of the connection. What it still sends is dropped: a reset could overtake the answer."""
+    """Waits for the client to close its side. Further input is dropped: a reset could overtake the answer."""
     UNREAD = auto()
-    """That the client reads what is written to it."""
+    """Waits for the client to read what was written."""
 
 
 LIMIT_S = {Phase.IDLE: 75.0, Phase.HEAD: 10.0, Phase.BODY: 30.0, Phase.LEAVING: 10.0, Phase.UNREAD: 60.0}
-"""Seconds that it waits: for all of the headers together, and for any byte of a body or of an unread answer."""
+"""Maximum time in seconds in each phase: for all headers together, else without progress by a single byte."""
 
 
 class ServerTurns(ServerState):
-    """What all connections of one event loop share: its `tasks`, how many of each address there are, and the requests
-    that wait for a turn of the loop."""
+    """State that all connections of an event loop share: `tasks`, the number of connections of each address, and the
+    requests that wait for a turn of the loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class ServerTurns(ServerState):
         self._started = 0
 
     def admit(self, address: str) -> ClientError | None:
-        """Counts a connection from there, or says why it is one too many."""
+        """Counts a connection from `address`; returns the error if it is one too many."""
         if self.clients >= self.most:
             return ClientError(503, "too_many_connections", f"All {self.most} connections are in use: try again later.")
         if self.by_address[address] >= (most := int(self.most * ADDRESS_SHARE)):
@@ -245,7 +245,7 @@ class ServerTurns(ServerState):
             del self.by_address[address]
 
     def start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Begins the request in this turn of the loop, or in one of the next."""
+        """Begins the request in this turn of the event loop, or in a later one."""
         if cycle.scope["path"] != ALIVE:
             if not self._started:
                 self._loop.call_soon(self._next_turn)
@@ -264,7 +264,7 @@ class ServerTurns(ServerState):
 
 
 class ClientConnection(HttpToolsProtocol):
-    """Named by `uvicorn.Config(http=…)`. `cycle` is the newest request, `_answering` the one whose turn it is."""
+    """Protocol set by `uvicorn.Config(http=…)`. `cycle` is the newest request, `_answering` the one being answered."""
 
     def __init__(
         self,
@@ -280,7 +280,7 @@ class ClientConnection(HttpToolsProtocol):
         self._phase = Phase.IDLE
         self._begun = self._fed = self._body = 0
         self._segment = self._uncounted = 0
-        """Bytes of the last piece, and of that in which the last request ended: `_fed` counts from the next one."""
+        """Bytes of the last segment; bytes of the segment in which the last request ended, which `_fed` leaves out."""
         self._answering: RequestResponseCycle | None = None
         self._refusal = b""
         self._waits: tuple[Phase, int, int] | None = None
@@ -304,8 +304,8 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse(_too_large())
 
     def _go_on(self, data: bytes) -> None:
-        """A request that asks for another protocol is answered in HTTP/1.1 (RFC 9110 §7.8), but the parser ends it with
-        its headers. So its body is read by a new parser, which is told how the body is framed."""
+        """Goes on with `data` after a request to change the protocol, which is answered in HTTP/1.1 (RFC 9110 §7.8).
+        The parser ends such a request with its headers, so a new parser reads its body, given the framing headers."""
         if framing := self._framing():
             self.parser = httptools.HttpRequestParser(self)
             self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
@@ -337,7 +337,7 @@ class ClientConnection(HttpToolsProtocol):
         self.pipeline.clear()
         super().connection_lost(exc)
 
-    # Called by the parser; what these raise comes out of `feed_data` as the context of its own error.
+    # Callbacks of the parser. What they raise surfaces as the `__context__` of the error of `feed_data`.
 
     def on_message_begin(self) -> None:
         if self._phase is Phase.BODY:
@@ -353,19 +353,19 @@ class ClientConnection(HttpToolsProtocol):
         if len(self.pipeline) == MOST_AHEAD:
             raise invalid(None, f"More than {MOST_AHEAD} requests wait for the answer to one before them.")
         super().on_headers_complete()
-        self.headers = []  # of trailers, which are no headers
+        self.headers = []  # so that trailers are not added to the headers
         self._phase = Phase.BODY
         if self.expect_100_continue:
-            # Answered before its body, the client may send the body or the next request: both look the same.
+            # After an answer before the body, the client may send the body or the next request: both look the same.
             self.cycle.keep_alive = False
         if self.pipeline:
-            # uvicorn reads no more then, and the end of the connection would not be seen.
+            # uvicorn stops reading here, which would hide the end of the connection.
             self.flow.resume_reading()
         else:
             self._answering = self.cycle
 
     def _check_head(self) -> None:
-        """Refuses what the parser lets pass."""
+        """Raises `ClientError` for an invalid head that the parser accepts."""
         version = self.parser.get_http_version()
         if version != "1.1" and version != "1.0":
             raise invalid(None, f"lowpass speaks HTTP/1.1, not HTTP/{version}.")
@@ -401,10 +401,10 @@ class ClientConnection(HttpToolsProtocol):
         self._phase = Phase.IDLE
         self._fed, self._body, self._uncounted = 0, 0, self._segment
 
-    # Its end
+    # End of the connection
 
     def on_response_complete(self) -> None:
-        """Without uvicorn's timer for a connection that is kept."""
+        """Begins the next request; replaces uvicorn's method, which starts a keep-alive timer."""
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
@@ -415,7 +415,7 @@ class ClientConnection(HttpToolsProtocol):
             self._leave()
 
     def review(self, now_s: float) -> None:
-        """Ends the connection where the client has kept it waiting for too long."""
+        """Ends the connection if the client has exceeded a limit of `LIMIT_S`."""
         waits = self._waits_for()
         if waits is None or waits != self._waits:
             self._waits, self._since = waits, now_s
@@ -427,7 +427,7 @@ class ClientConnection(HttpToolsProtocol):
                 self.transport.abort()
 
     def _waits_for(self) -> tuple[Phase, int, int] | None:
-        """What the connection waits for, of which request, and its progress in bytes; None: not for the client."""
+        """Returns (phase, number of the request, bytes of progress); None if the client has nothing to do."""
         if self.flow.write_paused or self.transport.is_closing():
             return Phase.UNREAD, self._begun, self.transport.get_write_buffer_size()
         answered = self._answering is None or self._answering.response_complete
@@ -438,7 +438,7 @@ class ClientConnection(HttpToolsProtocol):
         return self._phase, self._begun, self._fed if self._phase is Phase.BODY else 0
 
     def _refuse(self, error: ClientError) -> None:
-        """Nothing more is read. Requests before this one are answered first."""
+        """Stops reading and sends `error`, after the answers to earlier requests."""
         body = encode(error.envelope())
         head = b"content-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\nconnection: close\r\n\r\n"
         self._refusal = STATUS_LINE[error.status] + head % (len(body), new_id().encode()) + body
@@ -455,7 +455,7 @@ class ClientConnection(HttpToolsProtocol):
             self._leave()
 
     def _leave(self) -> None:
-        """The client reads the answer, then the end; the connection is closed when it closes its own side."""
+        """Sends the refusal and the end of the stream; the connection closes when the client closes its side."""
         self._phase = Phase.LEAVING
         if not self.transport.is_closing():
             self.transport.write(self._refusal)
@@ -468,21 +468,21 @@ def _too_large() -> ClientError:
     return ClientError(431, "headers_too_large", f"The request line and headers are larger than {limits}.")
 
 
-# The HTTP server: uvicorn, and what it is told.
+# The HTTP server: uvicorn and its configuration.
 
 DRAIN_S = 10
-"""How long requests in progress may take to finish after Ctrl-C."""
+"""Maximum time in seconds for requests in progress to finish after Ctrl-C."""
 REVIEW_EVERY = 5
-"""Ticks of uvicorn, a tenth of a second each, between two looks at all connections."""
+"""Number of uvicorn's ticks, of 0.1 s each, between two reviews of all connections."""
 
 
 class HttpServer(uvicorn.Server):
-    """Leaves the signals to us: uvicorn raises them again when it is done, and then the engines would outlive us."""
+    """uvicorn server without signal handlers: it would raise signals again at its end, and engines would survive."""
 
     def __init__(self, app: App) -> None:
         config = uvicorn.Config(
             app,
-            interface="asgi3",  # one that is no coroutine function itself
+            interface="asgi3",  # since the app's `__call__` is not a coroutine function
             http=ClientConnection,
             ws="none",
             lifespan="off",
@@ -513,7 +513,7 @@ class HttpServer(uvicorn.Server):
         yield
 
     def drain(self, at_once: bool) -> None:
-        """Requests in progress may end by themselves, until `DRAIN_S` have passed or another call says `at_once`."""
+        """Lets requests in progress finish until `DRAIN_S` have passed; a call with `at_once` ends them."""
         if not self.should_exit:
             asyncio.get_running_loop().call_later(DRAIN_S, self.drain, True)
         self.should_exit = True

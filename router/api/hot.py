@@ -1,4 +1,4 @@
-"""The routes that models are called by, as one ASGI function: steps 1, 2 and 8 around the pipeline."""
+"""The model routes as one ASGI function: steps 1, 2 and 8 around the pipeline."""
 
 import asyncio
 import re
@@ -26,9 +26,9 @@ from router.types.price import usd_json
 from router.types.request import Caller, Endpoint, Request
 
 _LARGE = 32_768
-"""Bytes from which a body is decoded beside the event loop."""
+"""Size in bytes from which a body is decoded in a thread."""
 
-# Step 8: what the client reads: the answer with its usage, and the headers that explain it.
+# Step 8, respond: the answer with its usage, and the headers that explain it.
 
 
 def whole(request: Request, served: Served, translation: Translation | None) -> bytes:
@@ -84,7 +84,7 @@ _TYPED = re.compile(
     r"/*(?:openai/deployments/([^/]+)|(?:openai/|anthropic/|api/)?v1)?"
     r"(/(?:chat/completions|completions|embeddings|responses|messages(?:/count_tokens)?|models(?:/.+?)?))/?"
 )
-"""Paths as base URLs make them that lack `/v1`, end in a slash, or are Azure's or a provider's; and a deployment."""
+"""Paths from base URLs that lack `/v1`, end in a slash, or are another provider's; group 1: Azure's deployment."""
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -93,9 +93,9 @@ _EVENTS = [
 
 
 class HotRoutes(Struct, eq=False):
-    """`state` is what `/health/ready` answers: 503 where not `ready`. `load` makes the app that answers every other
-    path, in a thread, at its first request; after a failure at the next one again. `observer` is there where somebody
-    watches requests."""
+    """ASGI app of the model routes. `state` returns the answer of `/health/ready`, sent with 503 unless `ready`. `load`
+    makes the app for all other paths, in a thread, at their first request and again after a failure. `observer` is None
+    if requests are neither logged nor traced."""
 
     _pipeline: Pipeline
     _keyring: Keyring
@@ -117,7 +117,7 @@ class HotRoutes(Struct, eq=False):
         return self._other(scope, receive, send) if endpoint is None else self._visit(endpoint, scope, receive, send)
 
     def let_browsers(self, sites: Sequence[str]) -> None:
-        """Pages of these sites may call it; they send a key, no cookies."""
+        """Allows pages of these sites to call the gateway (CORS), with a key and without cookies."""
         if not sites:
             self._for_browsers = None
             return
@@ -128,7 +128,7 @@ class HotRoutes(Struct, eq=False):
         )
 
     async def _visit(self, endpoint: Endpoint, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
-        """One request to a model route: from its key and body to its answer, or to what went wrong."""
+        """Serves one request to a model route, from its key and body to the answer or the error."""
         visit = scope["visit"] = edge.Visit(id=new_id(), visits=self._visits, task=asyncio.current_task())
         self._visits.add(visit)
         observed = None if self._observer is None else ObservedRequest(visit.id, endpoint, scope["headers"])
@@ -153,7 +153,7 @@ class HotRoutes(Struct, eq=False):
                 else:
                     await _stream(served.events, [*_EVENTS, *headers], send)
             except Exception as error:
-                # Whatever goes wrong before the status is sent becomes an answer in the envelope of the endpoint.
+                # Any failure before the status is sent is answered in the envelope of the endpoint.
                 refusal = error if isinstance(error, ClientError) else edge.crash(error)
                 if observed is not None:
                     observed.refused(refusal.status, refusal.code)
@@ -167,7 +167,7 @@ class HotRoutes(Struct, eq=False):
         finally:
             visit.end()
             if observed is not None and self._observer is not None:
-                # Nothing else knows how a request ended whose client left before anything was decided.
+                # The only record of a request whose client left before a decision was made.
                 observed.refused(CLIENT_CLOSED, CLIENT_GONE)
                 self._observer.end(observed)
 
@@ -190,7 +190,7 @@ class HotRoutes(Struct, eq=False):
     async def _read(
         self, endpoint: Endpoint, request_id: str, scope: edge.Scope, receive: edge.Receive
     ) -> tuple[Request, Caller]:
-        """Steps 1 and 2."""
+        """Authenticates the request and parses its body: steps 1 and 2."""
         headers = scope["headers"]
         by_name = dict(headers)
         caller = await self._keyring.caller(by_name)
@@ -198,7 +198,7 @@ class HotRoutes(Struct, eq=False):
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
         body = await edge.read_body(by_name, receive)
         if deployment := scope.get("deployment"):
-            # Of two members of a name the later counts: what the body itself says.
+            # If a name occurs twice, the later value counts: a `model` in the body wins over the path.
             rest = body.lstrip().removeprefix(b"{").lstrip()
             body = b'{"model":%b%b%b' % (edge.encode(deployment), b"" if rest.startswith(b"}") else b",", rest)
         if len(body) < _LARGE:
@@ -207,7 +207,7 @@ class HotRoutes(Struct, eq=False):
 
 
 def _identified(send: edge.Send) -> edge.Send:
-    """Answers of the other routes carry an id for the logs too."""
+    """Returns a `send` that adds the header `x-request-id` to the answer."""
 
     async def identified(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: a request becomes a chat request, a chat answer or stream one of Anthropic's.
+"""Anthropic's Messages API: requests become chat requests; chat answers and streams become Anthropic's.
 
 Field names and values: anthropic-version 2023-06-01, anthropic 2.11.0.
 """
@@ -28,11 +28,11 @@ from router.types.tables import table
 
 Json = dict[str, object]
 
-# The request as Anthropic documents it. A field that is not here travels on: an Anthropic target may know it.
+# The request as Anthropic documents it. Unknown fields are passed on, since an Anthropic target may know them.
 
 
 class MediaSource(Struct, frozen=True):
-    """Where an image or a document is. `content` is a document's text, in one piece or in blocks."""
+    """Source of an image or document. `content` is a document's text, as a string or as blocks."""
 
     type: str
     media_type: str = ""
@@ -42,7 +42,7 @@ class MediaSource(Struct, frozen=True):
 
 
 class ContentBlock(Struct, frozen=True):
-    """A content block of any type; the fields of the other types are empty."""
+    """A content block of any type; fields of the other types keep their defaults."""
 
     type: str
     text: str = ""
@@ -114,26 +114,26 @@ class MessagesBody(Struct, frozen=True):
 
 _BODY = Decoder(MessagesBody)
 _SESSION = re.compile(r'_session_([\w-]+)$|"session_id"\s*:\s*"([\w-]+)"')
-"""Claude Code writes `user_…_account_…_session_ID`, or a JSON object with `session_id`."""
+"""Session id in `metadata.user_id`: Claude Code sends `user_…_account_…_session_ID`, or JSON with `session_id`."""
 _LONGEST_SESSION = 256
 _DEFAULT_EFFORT = "high"
-"""Of adaptive thinking, where a request names none."""
+"""Effort of adaptive thinking if a request names none."""
 _FAILED = "Error: "
-"""Marks the result of a tool that failed: chat has no field for it."""
+"""Prefix of the result of a tool that failed, since chat has no field for it."""
 _HOSTED = ("mcp_servers", "container")
 _KNOWN = {
     *(*MessagesBody.__struct_fields__, *_HOSTED, "output_format"),
-    # They tune how Anthropic serves a request and change no answer's meaning: nothing else has a word for them.
+    # Options of how Anthropic serves a request, without an equivalent elsewhere; they don't change the answer.
     *("context_management", "cache_control", "betas"),
 }
 _TIERS = {"standard_only": "default"}
 
 
 def to_chat(body: dict[str, Raw], data: bytes) -> tuple[dict[str, Raw], Limits]:
-    """The same request for `/v1/chat/completions`, and how much it may think and the session that it is of. `body` and
-    `data` are the same.
+    """Returns the body for `/v1/chat/completions`, and the thinking budget and session that the request states. `body`
+    holds the fields of `data`.
 
-    Raises `ClientError` 400 for what no target could answer, `msgspec.ValidationError` for a wrong type."""
+    Raises `ClientError` 400 for what no target can answer, `msgspec.ValidationError` for a wrong type."""
     for name in _HOSTED:
         if bytes(body.get(name, b"null")) not in (b"null", b"[]"):
             raise wrong(name, "lowpass runs no tools of the provider: offer functions in tools.")
@@ -161,7 +161,7 @@ def to_chat(body: dict[str, Raw], data: bytes) -> tuple[dict[str, Raw], Limits]:
     chat = {name: raw for name, raw in body.items() if name not in _KNOWN}
     chat |= {name: Raw(encode(value)) for name, value in _stated(translated).items()}
     budget = thinking.budget_tokens if thinking is not None and thinking.type == "enabled" else None
-    # What Anthropic's agents name in `metadata.user_id`: the session where it states one, else all of it.
+    # Anthropic's agents send `metadata.user_id`: the session id in it is used, or all of it if it has none.
     match = _SESSION.search(user or "")
     session = (match[1] or match[2]) if match else user or ""
     if not session.isprintable() or len(session) > _LONGEST_SESSION:
@@ -173,7 +173,7 @@ def _stated(fields: Json) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-# Turns. Results of tools come first in a user's turn, as the messages that chat has for them.
+# Turns. The tool results of a user's turn become messages of their own, ahead of the rest of the turn.
 
 
 def _turns(turns: Iterable[MessagesTurn]) -> Iterator[Json]:
@@ -201,7 +201,7 @@ def _user(blocks: list[ContentBlock], place: str) -> Iterator[Json]:
 
 
 def _result(block: ContentBlock, place: str) -> tuple[list[Json], list[Json]]:
-    """What a tool gave: (texts, everything else, which chat takes in a user's message only)."""
+    """Returns a tool result as (texts, other parts, which chat allows only in a user's message)."""
     content = block.content
     parts = [text_part(content)] if isinstance(content, str) else list(_each(content or [], place))
     texts, media = ([part for part in parts if (part["type"] == "text") is wanted] for wanted in (True, False))
@@ -213,7 +213,7 @@ def _result(block: ContentBlock, place: str) -> tuple[list[Json], list[Json]]:
 
 
 def _assistant(blocks: list[ContentBlock], place: str) -> Json:
-    """Signed thinking is kept as it is, for the provider that signed it; other thinking has no place in a prompt."""
+    """Returns an assistant message. Keeps signed thinking for the provider that signed it; drops all other thinking."""
     texts, calls, thoughts = list[Json](), list[Json](), list[Json]()
     for index, block in enumerate(blocks):
         match block.type:
@@ -309,24 +309,24 @@ def _tool(tool: OfferedTool, place: str) -> Json:
     return {"type": "function", "function": function, **_stated({"cache_control": tool.cache_control})}
 
 
-# A chat answer or stream becomes one of the Messages API, and a refusal takes its envelope.
+# Chat answers and streams become those of the Messages API; errors take its envelope.
 
 _STOPS = Decoder(str | list[str] | None)
 _NULL = Raw(b"null")
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use", "content_filter": "refusal"}
-"""Chat's finish reason → stop reason; any other is the end of the turn."""
+"""Chat finish reason → stop reason; any other becomes `tool_use` or `end_turn`."""
 _TYPES: dict[int, str] = table("api/data/messages.yaml")["error_types"]
 
 
 def envelope(error: ClientError, request_id: str) -> Json:
-    """What Anthropic's clients raise their errors from; `code` and what else lowpass says stand beside its fields."""
+    """Returns the error body that Anthropic's clients parse, with `code`, `param` and lowpass' extra fields added."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     fields: Json = {"type": kind, "message": error.message, "code": error.code, "param": error.param, **error.extra}
     return {"type": "error", "error": fields, "request_id": request_id}
 
 
 def _blank(request: Request) -> Json:
-    """A message that has just begun."""
+    """Returns a message without content, as at the start of an answer."""
     return {
         "id": f"msg_{request.id}",
         "type": "message",
@@ -339,7 +339,7 @@ def _blank(request: Request) -> Json:
 
 
 def _ending(choice: ReplyChoice, request: Request, calls: bool) -> Json:
-    """vLLM's `stop_reason`, which the Anthropic adapter uses too, is the stop sequence that ended an answer."""
+    """Returns the stop reason. vLLM and the Anthropic adapter put the stop sequence into `choice.stop_reason`."""
     stops = _STOPS.decode(request.body.get("stop", _NULL)) or []
     if choice.finish_reason == "stop" and isinstance(choice.stop_reason, str) and choice.stop_reason in stops:
         return {"stop_reason": "stop_sequence", "stop_sequence": choice.stop_reason}
@@ -348,7 +348,7 @@ def _ending(choice: ReplyChoice, request: Request, calls: bool) -> Json:
 
 
 def _blocks(message: ReplyMessage, shows_thinking: bool) -> Iterator[Json]:
-    """Thinking, text, calls: chat does not say in which order they came."""
+    """Yields thinking, text and calls in this order: a chat answer does not state the original one."""
     if message.thinking_blocks:
         yield from message.thinking_blocks
     elif shows_thinking and message.thought:
@@ -364,7 +364,7 @@ def _tool_use(call: ReplyToolCall | StreamedCall, number: int) -> Json:
 
 
 def _input(arguments: str) -> object:
-    """A call's arguments as an object; broken JSON of a model stays readable inside one."""
+    """Returns a call's arguments as an object; those that are not a JSON object are wrapped in one as text."""
     try:
         value = msgspec.json.decode(arguments or "{}")
     except DecodeError:
@@ -373,34 +373,34 @@ def _input(arguments: str) -> object:
 
 
 class StreamedBlock:
-    """A content block of a stream: its first event, and pieces that wait until the blocks before it are over."""
+    """Content block of a stream: its start event, and the deltas that wait until the blocks before it are complete."""
 
     def __init__(self, kind: str, start: Json) -> None:
         self.kind, self.start = kind, start
         self.waiting: list[Json] = []
         self.begun = self.over = False
         self.texts = 0
-        """Characters of its text so far."""
+        """Characters of text or thinking so far."""
 
     @property
     def ready(self) -> bool:
-        """The name of a tool may come in pieces: it is known once its arguments begin."""
+        """Whether its start can be sent: a tool's name may come in pieces, and is complete once arguments begin."""
         return self.over or self.kind != "tool_use" or bool(self.waiting)
 
 
 class MessagesStream(ChatReader):
-    """Anthropic's blocks come one after the other, chat's parallel calls may interleave: the pieces of a block wait
-    until the one before it is over."""
+    """Encoder of a chat stream as Anthropic events. Anthropic's blocks come one after another while chat's parallel
+    calls may interleave, so the deltas of a block wait until the block before it is complete."""
 
     def __init__(self, request: Request) -> None:
         super().__init__()
         self._request = request
         self._shows = request.effort not in (None, "none") or bool(request.limits.thinking_budget)
-        """The client asked for thinking. Signed thinking is given in any case: the next turn needs it."""
+        """Whether the client asked for thinking. Signed thinking is always sent, since the next turn needs it."""
         self._blocks: list[StreamedBlock] = []
         self._called: dict[StreamedCall, StreamedBlock] = {}
         self._current = 0
-        """Index of the block that is being written."""
+        """Index of the block that is being sent."""
         self._started = False
 
     def whole(self, body: dict[str, Raw], usage: bytes) -> dict[str, Raw]:
@@ -411,7 +411,7 @@ class MessagesStream(ChatReader):
         return {name: Raw(encode(value)) for name, value in whole.items()}
 
     def final(self, usage: bytes) -> bytes:
-        """Closes what is open; `message_delta` carries the JSON object `usage`."""
+        """Returns the closing events; `message_delta` carries the JSON object `usage`."""
         self.begin(Chunk())
         for block in self._blocks:
             block.over = True
@@ -444,7 +444,7 @@ class MessagesStream(ChatReader):
         self._write()
 
     def _say(self, kind: str, text: str) -> None:
-        """A piece of text or of thinking."""
+        """Adds a piece of text or thinking."""
         block = self._blocks[-1] if self._blocks else None
         if block is None or block.kind != kind or block.over:
             start: Json = {"type": "text", "text": ""}
@@ -453,7 +453,7 @@ class MessagesStream(ChatReader):
         block.waiting.append({"type": f"{kind}_delta", kind: text})
 
     def _sign(self, thought: Json, worded: bool) -> None:
-        """A provider's own record of its thinking: in pieces, or whole and signed after its text."""
+        """Adds a provider's thinking block: in pieces, or whole and signed after its text."""
         if thought.get("type") == "redacted_thinking":
             self._open("redacted_thinking", thought).over = True
             return
@@ -479,7 +479,7 @@ class MessagesStream(ChatReader):
             block.waiting.append({"type": "input_json_delta", "partial_json": delta.arguments})
 
     def _open(self, kind: str, start: Json) -> StreamedBlock:
-        """Text and thinking end where something else begins; calls may go on until the end."""
+        """Opens a block; one of text or thinking ends with that, while calls stay open until the end."""
         if self._blocks and self._blocks[-1].kind != "tool_use":
             self._blocks[-1].over = True
         self._blocks.append(StreamedBlock(kind, start))

@@ -1,4 +1,4 @@
-"""Step 1, parse: bytes become a `Request`, and the gateway's own requests to itself."""
+"""Step 1, parse: request bytes become a `Request`; also the requests that the gateway sends to itself."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ from router.types.decision import Served
 from router.types.request import NO_LIMITS, Caller, Endpoint, Limits, Message, Modality, Passage, Request
 from router.types.target import Capability
 
-# Step 1: bytes → Request. Nothing is copied that need not change; whatever is wrong is named with its `param`.
+# Values that need no change are not copied. Errors name the field at fault in `param`.
 
 MOST_CHOICES = 128
 MOST_TOKENS = 10_000_000
@@ -49,11 +49,11 @@ _CHAT, _LOOSE_CHAT = msgspec.json.Decoder(Chat[SentMessage]), msgspec.json.Decod
 _STRUCTURED = ("json_schema", "json_object")
 Body = dict[str, Raw]
 Make = Callable[..., Request]
-"""`_request` of what came by HTTP: its id, endpoint, bytes and headers."""
+"""`_request` with the id, endpoint, bytes and headers of the HTTP request already bound."""
 
 
 def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Request:
-    """Raises `ClientError` 400."""
+    """Returns the request that `data` holds. Raises `ClientError` 400 if it can't be read or has a wrong field."""
     try:
         data.decode()
         return _READERS[endpoint](partial(_request, request_id, endpoint, data, headers), _BODY.decode(data), data)
@@ -62,7 +62,7 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
 
 
 def refused(error: Exception, data: bytes) -> ClientError:
-    """The 400 for a body that can't be read. Half of a character is named, of which msgspec says that data was cut."""
+    """Returns the 400 for an unreadable body; names a lone surrogate, which msgspec reports as truncated data."""
     with suppress(ValueError, RecursionError):
         for passage in strings(loads(data)) if type(error) is msgspec.DecodeError else ():
             if half := next((letter for letter in passage.text if "\ud800" <= letter <= "\udfff"), ""):
@@ -72,7 +72,7 @@ def refused(error: Exception, data: bytes) -> ClientError:
 
 
 def _chat(make: Make, body: Body, data: bytes, stated: Limits = NO_LIMITS) -> Request:
-    """`body` and `data` are the same. Raises `msgspec.ValidationError` for what is not OpenAI's."""
+    """Returns a chat request; `body` holds the fields of `data`. Raises `msgspec.ValidationError` for a wrong type."""
     fields: Chat[Any]
     messages: Sequence[Message] | None = None
     try:
@@ -84,7 +84,7 @@ def _chat(make: Make, body: Body, data: bytes, stated: Limits = NO_LIMITS) -> Re
     if not fields.messages:
         raise invalid("messages", "Send at least one message.")
     needs = _needs(fields, read.kinds) if read.kinds or not _NEEDING.isdisjoint(body) else _PLAIN_CHAT
-    # What is made into tokens: messages without their media, tools, and the schema of the answer.
+    # The text that becomes input tokens: messages without their media, tools, and the schema of the answer.
     prompt = _text(read) if read.images or read.seconds or read.files != 0 else _even(body["messages"])
     if needs is not _PLAIN_CHAT:
         prompt = b"".join((prompt, *(_even(body[name]) for name in _SCHEMAS if name in body)))
@@ -107,14 +107,14 @@ def _messages(make: Make, body: Body, data: bytes) -> Request:
 
 
 def _native(make: Make, body: Body, data: bytes, unsaid: ClientError) -> Request:
-    """A request that only a provider's own Responses endpoint can serve: built-in tools, stored prompts, grammars."""
+    """Returns a request that only a native Responses endpoint can serve: built-in tools, stored prompts, grammars."""
     fields, read = _RESPONSES.decode(data), ReadableContent()
     if "input" in body:
         of_messages(list(strings(msgspec.json.decode(body["input"]), ("input",))), read)
     others(body, "input", read)
     if body.get("prompt", _NULL) != _NULL:
         read.unscannable.add(Modality.FILE)
-    # A conversation, a prompt or a file that the provider stores may be of any size.
+    # A conversation, prompt or file that the provider stores may have any size.
     sent = bytes(body.get("input", b""))
     stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
     files = sent.count(b'"input_file"') and len(sent)
@@ -145,7 +145,7 @@ def _plain(
     cap: int | None = None,
     best_of: int = 1,
 ) -> Request:
-    """A request whose prompt, the field `name`, is one text, or several, or numbers of a tokenizer."""
+    """Returns a request whose prompt, in the field `name`, is a text, a list of texts, or token ids."""
     prompt = fields.prompt if isinstance(fields, Completion) else fields.input
     if prompt is None or prompt in ("", []):
         raise invalid(name, f"Send {'a prompt' if name == 'prompt' else 'an input'}.")
@@ -175,8 +175,8 @@ def _request(
     stated: Limits = NO_LIMITS,
     **more: Any,
 ) -> Request:
-    """`stated`: limits in the body of an Anthropic request, beside those of headers and `metadata`; `more`: what only
-    some endpoints have."""
+    """Returns the `Request`. `stated`: limits in an Anthropic body, merged with those of headers and `metadata`;
+    `more`: fields that only some endpoints have."""
     if not fields.model:
         raise invalid("model", "Name a model: `auto`, a route, or a target of the policy.")
     choices = 1 if fields.n is None else fields.n
@@ -219,7 +219,7 @@ def _request(
 
 
 def _even(raw: Raw) -> bytes:
-    """JSON with a blank between values and letters in UTF-8, however its client writes it."""
+    r"""Returns the JSON with uniform spacing and UTF-8 instead of `\u` escapes, whatever the client's formatting."""
     data = bytes(raw)
     return msgspec.json.format(msgspec.json.encode(msgspec.json.decode(data)) if b"\\u" in data else data, indent=0)
 
@@ -241,7 +241,7 @@ def _needs(fields: Chat[Any], kinds: Collection[str]) -> frozenset[Capability]:
 
 
 _CACHE, _LONG = b"cache_control", b'"1h"'
-"""Anthropic's marks, which OpenRouter and LiteLLM take over: what they stand on is written to a cache."""
+"""Anthropic's cache markers, which OpenRouter and LiteLLM use too: what they mark is written to a prompt cache."""
 _NULL, _NONE = Raw(b"null"), Raw(b"[]")
 _ALL_READ: frozenset[Modality] = frozenset()
 _SCHEMAS = ("tools", "functions", "response_format")
@@ -258,15 +258,15 @@ _READERS: dict[Endpoint, Callable[[Make, Body, bytes], Request]] = {
 }
 
 
-# Requests that the gateway asks of itself: read, judged and served as any client's are.
+# Requests that the gateway sends to itself: parsed, decided and served like those of a client.
 
 
 def asking(serve: Callable[[Request, Caller], Awaitable[Served]]) -> Ask:
-    """`serve` raises for a request that is refused or fails."""
+    """Returns a function that sends chat requests through `serve`, which raises if one is refused or fails."""
 
     async def ask(body: bytes, caller: Caller, limits: Limits) -> bytes:
         request = parse(Endpoint.CHAT, new_id(), body, ())
-        # A key that is bound to routes may name no target, so no judge; one that is bound to targets only those.
+        # The judge is a target: a key limited to routes could not name it. A limit to targets still applies.
         allowance = caller.allowance and structs.replace(caller.allowance, rpm=None, tpm=None, parallel=None)
         asks = structs.replace(caller, routes=frozenset(), allowance=allowance)
         return msgspec.json.encode((await serve(structs.replace(request, limits=limits), asks)).body)

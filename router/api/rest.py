@@ -1,4 +1,4 @@
-"""Every other route, as one FastAPI app: models, decisions, metrics, reports, feedback."""
+"""All other routes as one FastAPI app: models, decisions, metrics, reports, feedback."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ from router.types.target import EngineState, Target
 
 T = TypeVar("T")
 
-# Everything but the hot routes, as one FastAPI app that speaks the same error envelope.
+# The FastAPI app of all routes but the model routes, with the same error envelope.
 
 
 def rest(
@@ -50,7 +50,7 @@ def rest(
     reports: Sequence[Callable[[APIRouter], None]],
     admin: Sequence[Callable[[APIRouter], None]],
 ) -> FastAPI:
-    """`public` routes need no key, those that `calls` add any key, of `reports` and `admin` one with that scope."""
+    """Makes the app. `public` routes need no key, those of `calls` any key, of `reports` and `admin` that scope."""
     app = FastAPI(title="lowpass", docs_url=None, redoc_url=None, openapi_url=None)
 
     def guarded(adding: Sequence[Callable[[APIRouter], None]], scope: str = "") -> None:
@@ -73,12 +73,12 @@ def rest(
 
 
 def answer(content: object, status: int = 200) -> Response:
-    """JSON with exact decimals."""
+    """Returns a JSON response with exact decimals."""
     return Response(encode(content), status, media_type="application/json")
 
 
 def _refusal(request: Request, error: Exception) -> ClientError:
-    """What the client is told."""
+    """Returns the error as the client gets it."""
     where = f"{request.method} {request.url.path}"
     match error:
         case ClientError():
@@ -95,7 +95,7 @@ def _refusal(request: Request, error: Exception) -> ClientError:
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    """As JSON, or where a dependency of the route has set `refusal`, as the page that this draws."""
+    """Answers an error as JSON, or as a page if a dependency of the route has set `refusal`."""
     refusal = _refusal(request, error)
     if (draw := getattr(request.state, "refusal", None)) is not None:
         page: Response = draw(request, refusal)
@@ -104,7 +104,7 @@ def _refused(request: Request, error: Exception) -> Response:
 
 
 async def body_of(request: Request, kind: type[T], usual: bytes = b"") -> T:
-    """Whatever type the body is said to have; `usual` stands for an empty one. Raises a 400 `ClientError`."""
+    """Returns the JSON body, whatever its content type; `usual` replaces an empty one. Raises `ClientError` 400."""
     body = await read_body(dict(request.scope["headers"]), request.receive)
     try:
         known = msgspec.json.decode(body or usual, type=kind)
@@ -115,17 +115,17 @@ async def body_of(request: Request, kind: type[T], usual: bytes = b"") -> T:
 
 
 def _check_once(fields: list[tuple[str, object]]) -> None:
-    """Of a field that stands twice in an object, readers disagree which one counts."""
+    """Raises `ClientError` 400 for a repeated field, since JSON readers disagree which one counts."""
     for name, times in Counter(name for name, _ in fields).items():
         if times > 1:
             raise invalid(name, f"{name} stands {times} times in one object; send it once.")
 
 
-# `GET /v1/models`: what a client may send as `model`: routes first, then targets.
+# `GET /v1/models`: what a client may send as `model`, routes first, then targets.
 
 
 def models_routes(router: APIRouter, rules: Callable[[], CompiledPolicy], started: int) -> None:
-    """`started` is the Unix time in s that every card shows as `created`."""
+    """Adds the routes; `started` is the Unix time in seconds that every model shows as `created`."""
 
     def cards(caller: Caller) -> dict[str, dict[str, Any]]:
         current = rules()
@@ -155,7 +155,7 @@ def _card(name: str, rules: CompiledPolicy, started: int) -> dict[str, Any]:
     return card | {"owned_by": target.provider.id, "lowpass": facts}
 
 
-# `/v1/route` decides without calling anyone, `/v1/decisions/{id}` explains.
+# `/v1/route` decides without asking a target; `/v1/decisions/{id}` explains a decision.
 
 
 def decisions_routes(router: APIRouter, pipeline: Pipeline, ledger: Ledger) -> None:
@@ -167,8 +167,8 @@ def decisions_routes(router: APIRouter, pipeline: Pipeline, ledger: Ledger) -> N
 
     @router.get("/v1/decisions/{identifier}")
     def explained(request: Request, identifier: str) -> Response:
-        """Of a request that this key sent; with the scope `reports` of any. A key that asks for another's learns as
-        little as of one that there never was."""
+        """Returns the decision of a request of this key, or of any key with the scope `reports`. Decisions of other
+        keys and unknown ids get the same 404."""
         (document, key_id), caller = decision(ledger, identifier), request.state.caller
         if document is None or (REPORTS not in caller.scopes and key_id not in (None, caller.id)):
             problem = f"There is no decision '{identifier}', or it has expired"
@@ -179,7 +179,7 @@ def decisions_routes(router: APIRouter, pipeline: Pipeline, ledger: Ledger) -> N
 # `GET /metrics`.
 
 ENDLESS = ("request", "session", "tag")
-"""Scopes whose pots clients make, as many as they like: no metric adds them up."""
+"""Scopes with an account for each value that clients send, without bound: metrics leave them out."""
 
 
 def metrics_routes(
@@ -189,7 +189,7 @@ def metrics_routes(
     store: BudgetStore,
     declared: Callable[[], Sequence[Budget]],
 ) -> None:
-    """`declared`: the budgets in force. Where their store does not answer, everything else is there."""
+    """Adds the route; `declared` returns the budgets in force, left out while their store does not answer."""
 
     @router.get("/metrics")
     async def counted() -> Response:
@@ -200,15 +200,15 @@ def metrics_routes(
         return Response(page(metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-# `/v1/reports/{name}`: every report, as JSON or CSV. The ledger is read in threads, off the event loop.
+# `/v1/reports/{name}`: every report, as JSON or CSV. Threads read the ledger, not the event loop.
 
 
 class ReportQuery(Parameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A question, and how to write the answer."""
+    """Parameters of a report, and the format of the answer."""
 
     format: Literal["json", "csv"] = "json"
     table: str = ""
-    """Which of its tables, in CSV."""
+    """Name of the table to write as CSV; empty for the first."""
 
 
 def reports_routes(
@@ -217,7 +217,7 @@ def reports_routes(
     budgets: Callable[[], Awaitable[Sequence[BudgetStanding]]],
     targets: Callable[[], Mapping[str, Target]] = dict,
 ) -> None:
-    """`budgets` reads the standings of budgets from their store; `targets` of the policy in force."""
+    """Adds the routes. `budgets` reads all standings from the store; `targets` returns those of the policy in force."""
 
     @router.get("/v1/reports")
     def every() -> Response:
@@ -234,34 +234,34 @@ def reports_routes(
         result = await asyncio.to_thread(read, ledger, name, query, targets(), standings)
         if query.format == "json" and not query.table:
             return answer(Raw(as_json(result)))
-        # To be saved, not looked at.
+        # Browsers save the file instead of showing it.
         headers = {"content-disposition": f'attachment; filename="{name}.csv"', "x-content-type-options": "nosniff"}
         return Response(as_csv(result, query.table), 200, headers, "text/csv; charset=utf-8; header=present")
 
 
-# `/v1/feedback`: clients say how good answers were. What they say is kept in the shared log; never a text.
+# `/v1/feedback`: clients rate answers. The outcome log stores the ratings, and no text.
 
 FEEDBACK = "feedback"
-"""Scope of a key that may judge answers given to any key."""
+"""Scope of a key that may rate answers given to any key."""
 READ_WITHIN_S = 1.5
-"""A tick, and a little: by then the text of an answered request is read, if it will be."""
+"""Time in seconds, a tick and a little more, after which the text of an answered request has been read."""
 MOST = 1_000
-"""Requests of one task."""
+"""Maximum number of requests of one task."""
 Identifier = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=64)]
 
 
 class Feedback(Struct, frozen=True, forbid_unknown_fields=True):
-    """How good an answer was, by the id of its request or decision; or how well a task of several requests went."""
+    """Rating of an answer, by the id of its request or decision, or of a task of several requests."""
 
     id: Identifier | None = None
     ids: Annotated[list[Identifier], Meta(min_length=1, max_length=MOST)] | None = None
     score: Annotated[float, Meta(ge=0, le=1)] | None = None
     passed: bool | None = None
     source: Name | None = None
-    """Who says so, where several do."""
+    """Name of the rater, if several rate the same answers."""
     key: Name | None = None
-    """The same key twice counts once."""
+    """Idempotency key: ratings with the same key count once."""
 
 
 def feedback_routes(
@@ -271,8 +271,8 @@ def feedback_routes(
     count: Callable[[bool, int], object],
     read: Callable[[], Awaitable[None]],
 ) -> None:
-    """`count` hears of each answer that was judged: whether it passed, and how many other sources say the contrary.
-    `read` sees to it that the ledger knows what was asked: feedback may come before that was read."""
+    """Adds the route. `count` is called for each rated answer, with whether it passed and how many other sources
+    disagree. `read` reads the requests that still wait for it, since feedback may come before that."""
 
     @router.post("/v1/feedback")
     async def feedback(request: Request) -> Response:
@@ -287,15 +287,15 @@ def feedback_routes(
         attempts = await asyncio.to_thread(answered, ledger, wanted)
         since_ms = now_ms() - 1_000 * READ_WITHIN_S
         if any(not attempt.about.traits and created_ms(attempt.request_id) > since_ms for attempt in attempts.values()):
-            # Its text was not read yet: another worker does so at its next tick.
+            # Its text has not been read yet: another worker does so at its next tick.
             await asyncio.sleep(READ_WITHIN_S)
             attempts = await asyncio.to_thread(answered, ledger, wanted)
         caller = request.state.caller
-        # The key that asked, one of its organisation, or one with the scope.
+        # Keys that may rate: the one that sent the request, one of its organisation, one with the scope.
         _check_known(
             wanted, [name for name, attempt in attempts.items() if FEEDBACK in caller.scopes or _own(caller, attempt)]
         )
-        # Who asked and who may judge all answers are two, so that neither replaces what the other said.
+        # Clients and reviewers are separate sources, so that neither overwrites the other's rating.
         judges = {name: CLIENT if _own(caller, row) else f"{REVIEWER}.{caller.name}" for name, row in attempts.items()}
         sources = {name: f"{judge}.{given.source}" if given.source else judge for name, judge in judges.items()}
         for name, attempt in attempts.items():
@@ -305,7 +305,7 @@ def feedback_routes(
         for name, attempt in attempts.items():
             source = sources[name]
             count(score >= PASSED, contrary(attempt, source, score))
-            # Under each further name a client's judgement counts half: all of them together never more than two.
+            # Each further source name of a client weighs half as much, so that all of them count at most twice.
             others = sum(row != source and row.split(".")[0] == source.split(".")[0] for row in attempt.scores)
             weight = 0.5**others / len(attempts)
             row = SourceScore(
@@ -328,7 +328,7 @@ def _own(caller: Caller, attempt: AnsweringAttempt) -> bool:
 
 
 def contrary(attempt: AnsweringAttempt, source: str, score: float) -> int:
-    """Sources that settled the same answer the other way."""
+    """Returns how many other sources decided the opposite about the same answer."""
     others = [
         settled for name, settled in attempt.scores.items() if name != source and settled.decides and settled.weight > 0
     ]
@@ -336,7 +336,7 @@ def contrary(attempt: AnsweringAttempt, source: str, score: float) -> int:
 
 
 def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
-    """All or nothing. A stranger's request is not told from one that there never was."""
+    """Raises `ClientError` 404 if any is unknown. Requests of other keys and unknown ids get the same message."""
     unknown = [name for name in wanted if name not in known]
     if unknown:
         listed = ", ".join(f"'{name}'" for name in unknown[:12]) + (", …" if len(unknown) > 12 else "")

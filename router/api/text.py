@@ -1,4 +1,4 @@
-"""The fields of a request's body, checked, and its text."""
+"""The typed fields of request bodies, and the text in them."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -19,7 +19,7 @@ from router.types.target import Task
 
 M = TypeVar("M")
 
-# The few fields of a body that decisions need, as msgspec types: wrong types are refused with their path.
+# The few fields of a body that decisions need, as msgspec types: a wrong type is refused with its path.
 
 
 class SentPart(MessagePart, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +27,7 @@ class SentPart(MessagePart, frozen=True, forbid_unknown_fields=True):
 
 
 class SentFunction(Function, frozen=True, forbid_unknown_fields=True):
-    """With nothing else."""
+    """A called function without unknown fields."""
 
 
 class SentToolCall(MessageCall, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,7 +37,7 @@ class SentToolCall(MessageCall, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class SentMessage(Message, frozen=True, forbid_unknown_fields=True):
-    """A message of texts and calls with nothing in it that OpenAI does not document: all of its text is known."""
+    """A message of texts and calls with documented fields only, so that all of its text is known."""
 
     content: str | Sequence[SentPart] | None = None
     tool_calls: Sequence[SentToolCall] | None = None
@@ -47,7 +47,7 @@ class SentMessage(Message, frozen=True, forbid_unknown_fields=True):
 
 
 class LooseMessage(Struct, frozen=True):
-    """What every message must be, whatever else a client adds."""
+    """The fields that every message must have; a client may add others."""
 
     role: str
     content: str | list[MessagePart] | None = None
@@ -69,7 +69,7 @@ class Metadata(Struct, frozen=True):
 
 
 class Fields(Struct, frozen=True):
-    """Common to all endpoints."""
+    """Fields common to all endpoints."""
 
     model: str
     stream: bool | None = None
@@ -114,14 +114,14 @@ class EmbeddingFields(Fields, frozen=True):
     dimensions: int | None = None
 
 
-# `x-lowpass-*` headers and their `metadata` twins → Limits. Unknown names and wrong values are refused.
+# `x-lowpass-*` headers and the equivalent `metadata` → Limits. Unknown names and wrong values are refused.
 
 PREFIX = b"x-lowpass-"
 _LONGEST = 256
 
 
 def limits(headers: Iterable[tuple[bytes, bytes]], metadata: Metadata | None) -> Limits:
-    """Headers win over metadata."""
+    """Returns the limits that a request states; headers win over metadata. Raises `ClientError` 400."""
     values = dict[str, Any]()
     if metadata is not None:
         tags = metadata.tags if isinstance(metadata.tags, str) else ",".join(metadata.tags or ())
@@ -135,7 +135,7 @@ def limits(headers: Iterable[tuple[bytes, bytes]], metadata: Metadata | None) ->
             continue
         name = header.decode("latin-1")
         if header in stated:
-            # Whichever counted, the other would be lost: a class that a proxy in front has set, say.
+            # A repeated header would lose one of its values, perhaps a class that a proxy in front has set.
             raise wrong(name, "send it once.")
         stated.add(header)
         if (known := header[len(PREFIX) :]) not in _HEADERS:
@@ -196,7 +196,7 @@ _HEADERS: dict[bytes, tuple[str, Callable[[str], object], str]] = {
 }
 
 
-# What of a request is text, and what nobody here can read: pictures, sounds, documents, and whatever is elsewhere.
+# What of a request is text, and what can't be read: images, sound, documents, and content stored elsewhere.
 
 _NAMES = table("api/data/media.yaml")
 _LINKS, _LINKED, _PAYLOADS, _WORDS, _STORED = (
@@ -208,10 +208,10 @@ _LISTS = ("content", "parts", "output")
 
 
 class ReadableContent(Struct):
-    """`passages`; `documents`, whose text is base64; what is `unscannable`.
+    """Content of a request. `passages` holds its text, `documents` text in base64, `unscannable` what can't be read.
 
-    `bare` is base64 that nothing tells from text: a provider may make tokens of it, as it is. `kinds` of content parts;
-    `images`, and those of them at low detail; `seconds` of sound at most; size of `files`, None where one is linked.
+    `bare` holds base64 without a data: prefix, which a provider may count as text. `kinds`: types of content parts;
+    `images`, `low_images`: all, and those at low detail; `seconds`: at most, of audio; `files`: bytes, None if unknown.
     """
 
     kinds: set[str] = set()
@@ -224,10 +224,10 @@ class ReadableContent(Struct):
     bare: list[str] = []
     unscannable: set[Modality] = set()
     left: int = MOST_DECODED
-    """Bytes of documents that may still be decoded."""
+    """Characters of base64 that may still be decoded."""
 
     def payload(self, path: Path, text: str, role: str, modality: Modality, least: int = 1) -> bool:
-        """What may be base64 of at least so many characters: a document where that is a text. False: it is not."""
+        """Adds `text` as media if it is base64 of at least `least` characters; else as a passage, and returns False."""
         media = inline(text, least)
         if media is None:
             self.passages.append(Passage(path, text, role))
@@ -246,7 +246,7 @@ class ReadableContent(Struct):
 
 
 def of_messages(passages: Sequence[Passage], readable: ReadableContent) -> None:
-    """Strings of messages or items with more than texts and calls in them: media, and what only some providers know."""
+    """Adds the strings of messages or items that hold media, or fields that not every provider knows."""
     for passage in passages:
         path, text, role = passage.path, passage.text, passage.role
         name, holder = path[-1], path[-2] if len(path) > 1 else ""
@@ -259,7 +259,7 @@ def of_messages(passages: Sequence[Passage], readable: ReadableContent) -> None:
         modality = _LINKED.get(str(holder)) or _PAYLOADS.get(str(name), Modality.FILE)
         if text.startswith("data:") or len(text) >= LEAST_BARE or name in _PAYLOADS:
             least = 1 if name in _PAYLOADS else LEAST_BARE
-            # A long address is none.
+            # A long URL is not base64 and is checked below.
             if readable.payload(path, text, role, modality, least) or text[:5] == "data:":
                 continue
         else:
@@ -268,7 +268,7 @@ def of_messages(passages: Sequence[Passage], readable: ReadableContent) -> None:
             readable.unscannable.add(_LINKS[str(name)])
         elif holder in _LINKED and (name in ("url", "uri") or (holder == "audio" and name == "id")):
             readable.unscannable.add(modality)
-    # Parts in which there is nothing but a document.
+    # Parts that hold nothing but a document.
     whole = {document.path[:depth] for document in readable.documents for depth in range(len(document.path))}
     whole -= {
         passage.path[:depth] for passage in readable.passages for depth in range(len(passage.path) if whole else 0)
@@ -277,8 +277,8 @@ def of_messages(passages: Sequence[Passage], readable: ReadableContent) -> None:
 
 
 def _of_kinds(passages: Sequence[Passage], whole: Container[Path]) -> set[Modality]:
-    """By what the parts call themselves, but for those that were read as a `whole`. One of an unknown kind is text only
-    where it has nothing else."""
+    """Returns the modalities that the parts' types name, except for parts in `whole`. A part of an unknown type is text
+    only if it has no other fields."""
     unscannable: set[Modality] = set()
     unknown: set[Path] = set()
     for passage in passages:
@@ -305,30 +305,30 @@ _SHORTEST = len("data:;base64,")
 _KINDS = {"image": Modality.IMAGE, "audio": Modality.AUDIO}
 
 
-# Everything in a body that would leave as text: what the classifiers look at.
+# Everything in a body that would leave as text, which is what the classifiers look at.
 
 AUDIO_BYTES_PER_SECOND = {"wav": 8_000}
-"""The fewest that a recording has: telephone quality in WAV …"""
+"""Minimum bytes per second of audio, by format: telephone quality in WAV."""
 AUDIO_BYTES_PER_SECOND_ELSE = 1_000
-"""… and 8 kbit/s in everything that is compressed."""
+"""Minimum bytes per second of audio in all other formats, which are compressed: 8 kbit/s."""
 BASE64 = (3, 4)
-"""Bytes for so many characters."""
+"""Number of bytes, and of the base64 characters that encode them."""
 _HOLDS_TEXT = b'"[{'
 
 
 def dense(data: bytes) -> int:
-    """Bytes that are not of words in small letters: all of them where there are hardly any words, as in base64."""
+    """Returns the number of bytes outside words in small letters; all of them if there are few words, as in base64."""
     others = data.translate(None, SMALL_LETTERS)
     blanks = others.count(b" ")
     if blanks * LONGEST_WORD < len(data):
         return len(data)
-    # A blank is part of the word behind it; before digits it is a token of its own.
+    # A blank belongs to the word after it; before digits it is a token of its own.
     return len(others) - min(blanks, len(data) - len(others))
 
 
 def loose_content(messages: list[LooseMessage], raw: Raw) -> ReadableContent:
-    """Of messages with media, or with fields beyond OpenAI's own (thinking blocks, signatures …), which leave too:
-    every string of `raw`, the same as bytes, counts."""
+    """Returns the content of messages with media or undocumented fields (thinking blocks, signatures …): every string
+    of `raw`, their bytes, counts, since it leaves with the request."""
     kinds = [part.type for message in messages if isinstance(message.content, list) for part in message.content]
     passages = list(strings(msgspec.json.decode(raw), ("messages",)))
     read = ReadableContent()
@@ -339,11 +339,11 @@ def loose_content(messages: list[LooseMessage], raw: Raw) -> ReadableContent:
 
 
 def others(body: Mapping[str, Raw], skipped: str, read: ReadableContent) -> None:
-    """The strings of all fields but `skipped` and the model: tools, schemas, metadata, whatever the client added."""
+    """Adds the strings of all fields but `skipped` and the model: tools, schemas, metadata, unknown fields."""
     for name, raw in body.items():
         if name not in ("model", skipped) and memoryview(raw)[0] in _HOLDS_TEXT:
             for passage in strings(msgspec.json.decode(raw), (name,)):
-                # These say nothing of media: inline payloads alone are told apart.
+                # These fields don't state a media type, so only base64 is told from text.
                 if len(passage.text) < _SHORTEST:
                     read.passages.append(passage)
                 else:
@@ -370,7 +370,7 @@ def content(messages: list[SentMessage]) -> ReadableContent:
 
 
 def _beside(path: Path, message: SentMessage) -> Iterator[Passage]:
-    """What it says beside its content."""
+    """Yields the strings of a message besides its content."""
     for name in ("name", "refusal", "tool_call_id"):
         if text := getattr(message, name):
             yield Passage((*path, name), text, message.role)
@@ -382,7 +382,7 @@ def _beside(path: Path, message: SentMessage) -> Iterator[Passage]:
 
 
 def _measure(read: ReadableContent, passages: list[Passage], kinds: list[str]) -> None:
-    """Images by the kinds of parts, sounds and files by their size."""
+    """Counts images by the types of parts; measures audio and files by their size."""
     formats = {passage.path[:-1]: passage.text for passage in passages if passage.path[-1] == "format"}
     sizes = list[int]()
     for passage in passages:

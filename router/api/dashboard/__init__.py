@@ -1,1 +1,1 @@
-"""`/dashboard`: server-rendered pages, without scripts and without a request to anywhere else."""
+"""`/dashboard`: server-rendered pages, without scripts and without requests to other sites."""

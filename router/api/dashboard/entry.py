@@ -1,4 +1,4 @@
-"""Sign-in to the dashboard, and its posted forms."""
+"""Sign-in to the dashboard, and the forms that it posts."""
 
 import asyncio
 import hashlib
@@ -19,29 +19,28 @@ from router.ledger.rows import transaction
 from router.types.request import Caller, Latest
 from router.types.target import Secret
 
-# Who may see the dashboard: whoever sends a key with the scope `reports`, or the cookie that it was traded for.
+# Access to the dashboard needs a key with the scope `reports`, or the cookie that such a key was exchanged for.
 #
-# The cookie says which key it came from and until when it is good, signed with the ledger's own secret: so any
-# process of any gateway on this ledger knows it, and it opens nothing once the key is revoked, or was signed out. It
-# never holds the key.
+# The cookie names its key and its expiry, signed with the ledger's secret, so every process of any gateway on this
+# ledger accepts it; it is void once the key is revoked, or signed out. It never contains the key.
 
 COOKIE = "lowpass"
 LIFE_S = 12 * 3_600
-"""How long a sign-in lasts."""
+"""Lifetime of a sign-in in seconds."""
 MOST_FAILURES = 10
-"""Wrong keys that one address may send within `WINDOW_S`, before it has to wait."""
+"""Maximum number of wrong keys from one address within `WINDOW_S`; then the address has to wait."""
 WINDOW_S = 60
 _MOST_ADDRESSES = 4_096
 _PURPOSE = b"dashboard\0"
-"""The same secret signs nothing else that looks like this."""
+"""Prefix of what is signed, so that no other signature with the same secret is valid as a cookie."""
 SIGNED_OUT = "signed out"
 _LAST_OUT = "SELECT document FROM audit WHERE action = ? AND subject = ? ORDER BY id DESC LIMIT 1"
 _CHALLENGE = (("www-authenticate", 'Bearer realm="lowpass"'),)
-"""Unlike Basic it makes no browser open a window of its own: the page asks."""
+"""Challenge that, unlike Basic, opens no login window in the browser: the page has a form."""
 
 
 class SignIn:
-    """`clock` is Unix time in seconds."""
+    """Who may use the dashboard. `clock` returns Unix time in seconds."""
 
     def __init__(
         self, keyring: Keyring, secret: Secret, ledger: Ledger, clock: Callable[[], float] = time.time
@@ -50,17 +49,17 @@ class SignIn:
         self._failures = Latest[str, list[float]](_MOST_ADDRESSES)
 
     async def caller(self, headers: Mapping[bytes, bytes], cookie: str | None) -> Caller:
-        """Raises a 401 or 403 `ClientError`."""
+        """Returns the caller, by key or cookie. Raises `ClientError` 401 or 403."""
         if self._keyring.open_to_all or b"authorization" in headers or b"x-api-key" in headers:
             return await self._keyring.caller(headers, REPORTS)
         return await asyncio.to_thread(self._signed_in, cookie or "")
 
     async def sign_in(self, key: str, address: str) -> str:
-        """The cookie's value. Raises a 401, 403 or 429 `ClientError`."""
+        """Returns the value of the cookie for a key. Raises `ClientError` 401, 403 or 429."""
         try:
             caller = await self._keyring.caller({b"x-api-key": key.strip().encode()}, REPORTS)
         except ClientError as refused:
-            # A key that is right is let in whatever others sent from the same address.
+            # A valid key is accepted whatever else was sent from the same address.
             now = self._clock()
             recent = [when for when in self._failures.get(address, ()) if when > now - WINDOW_S]
             self._failures.put(address, recent if len(recent) >= MOST_FAILURES else [*recent, now])
@@ -73,7 +72,7 @@ class SignIn:
         return self._token(caller.id, str(int(self._clock()) + LIFE_S))
 
     def sign_out(self, token: str) -> None:
-        """Ends every sign-in with this key, at every process; a cookie that is none ends nothing."""
+        """Ends every sign-in with the cookie's key, in every process; an invalid cookie ends nothing."""
         try:
             caller = self._signed_in(token)
         except ClientError:
@@ -87,7 +86,7 @@ class SignIn:
             raise _unknown("Sign in to see the dashboard.")
         with self._ledger.reading() as connection:
             row = connection.execute(_LAST_OUT, (SIGNED_OUT, key)).fetchone()
-            # The keys in force are looked at each time, so that a revoked one ends what it opened.
+            # The valid keys are read each time, so that revoking a key ends its sign-ins.
             caller = next((known for known in callers(connection).values() if known.id == key), None)
         ended = caller is None or REPORTS not in caller.scopes or int(expires) <= self._clock()
         left = row is not None and int(msgspec.json.decode(row[0])["at"]) >= int(expires) - LIFE_S
@@ -102,7 +101,7 @@ class SignIn:
 
 
 def own(headers: Mapping[bytes, bytes]) -> None:
-    """A form is only taken from a page of ours. Raises a 403 `ClientError`."""
+    """Raises `ClientError` 403 for a form that was not sent from a page of the dashboard itself."""
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin", b"").decode("latin-1")
     same = site == b"same-origin" if site else urlsplit(origin).netloc.encode("latin-1") == headers.get(b"host", b"")
     if not same or not (site or origin):
@@ -111,7 +110,7 @@ def own(headers: Mapping[bytes, bytes]) -> None:
 
 
 def over_tls(headers: Mapping[bytes, bytes], scheme: str) -> bool:
-    """The browser came by https, whatever a proxy in front speaks to us."""
+    """Returns whether the browser used https, even if a proxy in front talks http to the gateway."""
     return scheme == "https" or headers.get(b"origin", b"").startswith(b"https://")
 
 
@@ -119,18 +118,18 @@ def _unknown(message: str) -> ClientError:
     return ClientError(401, "invalid_api_key", message, type="authentication_error", headers=_CHALLENGE)
 
 
-# What browsers post to us: small, and only from our own pages.
+# Forms that browsers post: small, and only from the dashboard's own pages.
 
 LARGEST = 1024 * 1024
-"""Bytes of a posted form; text takes up to three times its own size in it."""
+"""Maximum size of a posted form in bytes; text takes up to three times its own size in it."""
 _MOST_FIELDS = 16
 
 
 async def posted(request: Request) -> dict[str, str]:
-    """The last value of each field. Raises a 403 `ClientError` for a form of another site, 413 for a large one."""
+    """Returns the last value of each field. Raises `ClientError` 403 for another site's form, 413 for a large one."""
     headers = dict(request.scope["headers"])
     own(headers)
-    # What is too much is read and dropped: who still sends would not see an answer.
+    # A body that is too large is read and dropped: a client that still sends would not see the answer.
     body = await read_body(headers, request.receive, b"")
     if len(body) > LARGEST:
         raise ClientError(413, "request_too_large", f"The form is larger than {LARGEST // 1024} KiB.")

@@ -1,4 +1,4 @@
-"""How pages of the dashboard are drawn, and what they are given."""
+"""How pages of the dashboard are rendered, and what they need."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,12 +25,12 @@ from router.types.price import nano_from_usd
 from router.types.tables import table
 from router.types.target import Secret
 
-# What the dashboard is told by whoever runs it.
+# What the dashboard needs from the gateway.
 
 
 class Dashboard(Struct, frozen=True, kw_only=True):
-    """`secret` signs sign-ins. `health` names the state of every target that is not plainly healthy, `budgets` reads
-    their standings, `in_flight` counts requests in progress in this process; `clock` is Unix time in ms."""
+    """`secret` signs cookies. `health` returns the state of every target that is not healthy, `budgets` reads the
+    standings, `in_flight` counts this process' requests in progress, `clock` returns Unix time in ms."""
 
     ledger: Ledger
     keyring: Keyring
@@ -43,14 +43,14 @@ class Dashboard(Struct, frozen=True, kw_only=True):
     clock: Callable[[], int] = now_ms
 
 
-# Pages as HTML: without scripts, and without a request to anywhere else.
+# Pages as HTML, without scripts and without requests to other sites.
 
 HEADERS: Mapping[str, str] = table("api/data/page_headers.yaml")
-"""A second wall behind the escaping: even markup that got through could run and load nothing."""
+"""Second protection behind the escaping: even injected markup could run and load nothing."""
 
 
 def spoken(name: str) -> str:
-    """cost-of-pass → Cost of pass, local-vs-api → Local vs API."""
+    """Returns a title: cost-of-pass → Cost of pass, local-vs-api → Local vs API."""
     return name.replace("-", " ").capitalize().replace("api", "API")
 
 
@@ -60,27 +60,27 @@ _TEMPLATES = Environment(
     autoescape=True,
     trim_blocks=True,
     lstrip_blocks=True,
-    # Without characters that change how the text around them reads. Markup is left as it is; a template says `| e`
-    # where line breaks are to stay.
+    # Removes characters that change how the text around them reads. Markup is left as it is; a template uses `| e`
+    # where line breaks are kept.
     finalize=lambda value: shown(value) if type(value) is str else value,
 )
 
 
 def draw(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """Values that every page needs come from the request: where it is, and who is signed in."""
+    """Renders a page. The path and the signed-in caller, which every page needs, come from the request."""
     caller = getattr(request.state, "caller", None)
     about = {"here": request.url.path, "caller": caller, "refresh": None}
     return Response(_TEMPLATES.get_template(template).render(about | values), status, HEADERS, media_type="text/html")
 
 
 async def for_browsers(request: Request) -> None:
-    """A dependency of routes whose refusals are pages; who is no browser is answered as everywhere else."""
+    """Dependency of routes that answer browsers with error pages; other clients get JSON."""
     if "text/html" in request.headers.get("accept", ""):
         request.state.refusal = refusal
 
 
 def refusal(request: Request, error: ClientError, onward: str = "") -> Response:
-    """Where the key is at fault, the door: it leads `onward`, or else to the page that was asked for."""
+    """Returns the error page, or for key errors the sign-in page, which leads `onward` or back to the same page."""
     if error.status in (401, 429) or onward:
         query = f"?{request.url.query}" if request.url.query else ""
         page_url = request.url.path + query if request.method == "GET" else "/dashboard"
@@ -91,19 +91,19 @@ def refusal(request: Request, error: ClientError, onward: str = "") -> Response:
     return page
 
 
-# What a report's page shows is all in its URL: grouping, filters, window, zone and baseline.
+# The URL of a report's page holds all of its state: grouping, filters, window, zone and baseline.
 
 USUAL = "30d"
-"""The window of a page whose URL names none."""
+"""Window of a page whose URL names none."""
 _SINGLE = ("since", "until", "zone", "baseline", "subject")
 FORM = ("dimension", "how", "labels")
-"""A filter as the form sends it, in three fields; URLs write it as one."""
+"""The three fields of a filter in the form; URLs write it as one."""
 _KNOWN = ("by", "where", "table", *_SINGLE, *FORM)
-"""`table`: which one of a report's tables a CSV is of."""
+"""Parameters of a page; `table` names the table of a report to write as CSV."""
 
 
 def view(params: QueryParams) -> Parameters:
-    """Raises a 400 `ClientError` for a parameter that no page has."""
+    """Returns the parameters of a page. Raises `ClientError` 400 for an unknown one."""
     for name in params:
         if name not in _KNOWN:
             raise invalid(name[:40], f"There is no filter '{name[:40]}'.")
@@ -120,7 +120,7 @@ def view(params: QueryParams) -> Parameters:
 
 
 def query(question: Parameters, **changed: str) -> str:
-    """Of a URL, with the `?`, where there is anything to say."""
+    """Returns the query string with its `?`; empty if it would hold defaults only."""
     fields = structs.asdict(question) | changed
     shown = {name: value for name, value in fields.items() if value and (name, value) != ("since", USUAL)}
     return f"?{urlencode(shown, doseq=True)}" if shown else ""

@@ -1,4 +1,4 @@
-"""The policy page: rules in force, a check of an edited policy, a replay under it."""
+"""The policy page: the policy in force, a check of an edited policy, a replay under it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from router.report.report import Report
 from router.types.request import DAY_MS
 from router.types.yaml_file import Problem
 
-# The policy in force, and a form to try another one: looked through, replayed over the past days, kept nowhere.
+# The policy in force, and a form to try another one: checked, replayed over the past days, never stored.
 
 LARGEST = 256 * 1024
-"""Bytes of a pasted policy: a hundred times the shipped one."""
+"""Maximum size of a pasted policy in bytes: a hundred times the shipped one."""
 DAYS = (1, 7, 30, 90)
 USUAL = 7
 _REPLAY = "replay"
@@ -57,7 +57,7 @@ def add(router: APIRouter, site: Dashboard) -> None:
         replayed: Report | None = None,
         refusal: ClientError | None = None,
     ) -> Response:
-        """`mistakes`: of the posted text; None where nothing was posted. `refusal`: why nothing was replayed."""
+        """`mistakes`: those of the posted text; None if none was posted. `refusal`: why the replay failed."""
         config = site.policy()
         return draw(
             request,

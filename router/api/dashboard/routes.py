@@ -47,7 +47,7 @@ def add(router: APIRouter, site: Dashboard) -> None:
             if error.status != 400:
                 raise
             problem = error.message
-        # What filters may name, as the policy in force knows it; offered while somebody types.
+        # Names that filters may use, from the policy in force; offered as completions.
         config = site.policy()
         names = {*config.targets, *config.routes, *config.sensitivity.classes}
         names |= {name for target in config.targets.values() for name in (target.model.id, target.provider.id)}
@@ -78,12 +78,12 @@ async def _read(site: Dashboard, name: str, question: Parameters) -> Report:
     return await asyncio.to_thread(partial(read, site.ledger, name, question, site.policy().targets, standings))
 
 
-# The pages' routes, and who is let in.
+# Routes of the pages, and access to them.
 
 LATEST = 20
-"""Requests that the first page lists."""
+"""Number of requests that the overview lists."""
 FASTEST_S, SLOWEST_S = 5, 3_600
-"""How often a page may ask for itself again, where its URL says so."""
+"""Limits in seconds of the interval at which a page reloads itself, as `refresh` in its URL states."""
 
 
 def routes(site: Dashboard) -> APIRouter:
@@ -113,7 +113,7 @@ def _doors(router: APIRouter, entry: SignIn) -> None:
         onward = form.get("next", "")
         inside = onward == "/dashboard" or onward.startswith(("/dashboard/", "/dashboard?"))
         if not (inside and onward.isascii() and onward.isprintable()) or "\\" in onward:
-            onward = "/dashboard"  # never another site
+            onward = "/dashboard"  # never to another site
         try:
             token = await entry.sign_in(form.get("key", ""), request.client.host if request.client else "")
         except ClientError as error:

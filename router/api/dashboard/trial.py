@@ -1,7 +1,7 @@
-"""Replays of pasted policies, away from the gateway: in a process of their own, one at a time, and none for ever.
+"""Replays of pasted policies outside the gateway: in a separate process, one at a time, with a time limit.
 
-The process reads a `PolicyTrial` from its input and writes a `Replayed` to its output, or why there is none, each a
-line of JSON. Nothing of the policy is kept, or said anywhere else.
+The process reads a `PolicyTrial` from its input and writes a `Replayed`, or why there is none, to its output, each a
+line of JSON. The policy is neither stored nor written anywhere else.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from router.settings import SettingError, read
 from router.types.account import LedgerUnavailable
 
 LIMIT_S = 120
-"""A million requests take less than half of it."""
+"""Maximum time in seconds of a replay; a million requests take less than half of it."""
 _LOCK = "replay.lock"
-"""In the gateway's folder: its processes replay one policy at a time."""
+"""Lock file in the gateway's home folder: its processes replay one policy at a time."""
 _LARGEST_ANSWER = 64 * 1024 * 1024
 _NICE = 10
 
 
 class PolicyTrial(Struct, frozen=True):
-    """`text`: the policy to try; `in_force`: the path of the other one; `since_ms`: Unix."""
+    """`text`: the policy to try; `in_force`: path of the policy in force; `since_ms`: start, Unix time."""
 
     text: bytes
     in_force: str
@@ -41,9 +41,9 @@ class PolicyTrial(Struct, frozen=True):
 
 
 async def replayed(trial: PolicyTrial, limit_s: float = LIMIT_S) -> Report:
-    """Raises `ClientError`: 409 while another one runs in any process of the gateway, or where there is nothing to
-    show, 504 where it takes too long, 500 where it broke."""
-    # What it says of its own may quote the policy: it is not heard. It ends with what it has started.
+    """Replays a pasted policy. Raises `ClientError`: 409 while another replay runs in any process of the gateway, or if
+    nothing can be replayed, 504 if it takes too long, 500 if it breaks."""
+    # Its standard error may quote the policy, so it is ignored. Its own session ends its children with it.
     child = ChildProcess("router.api.dashboard.trial", longest_line=_LARGEST_ANSWER, own_session=True)
     try:
         with (read(os.environ, policy=Path(trial.in_force)).home / _LOCK).open("w") as lock:
@@ -84,15 +84,15 @@ def main() -> None:
 
 
 def _replayed(trial: PolicyTrial) -> Replayed | str:
-    """Else why there is nothing to show. Raises `SettingError` and `LedgerUnavailable`."""
+    """Returns the replay, or why there is none. Raises `SettingError` and `LedgerUnavailable`."""
     settings = read(os.environ, policy=Path(trial.in_force))
     config = try_policy(trial.text, settings.policy)
     if not isinstance(config, Config):
         return "The policy is not sound."
-    # Half of the machine is left to the gateway.
+    # Half of the cores are left to the gateway.
     processes = max(1, (os.cpu_count() or 1) // 2)
     others: list[Config] = []
-    with suppress(ConfigError):  # it helps where it can be read
+    with suppress(ConfigError):  # the policy in force is optional
         others.append(load_policy(settings.policy))
     return replay(ledger_of(settings), config, trial.since_ms, others=others, processes=processes)
 

@@ -1,1 +1,1 @@
-"""`/v1/responses` over a target that only speaks chat: a pure translation in both directions."""
+"""`/v1/responses` over targets that only have chat: a pure translation in both directions."""

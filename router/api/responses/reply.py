@@ -1,4 +1,4 @@
-"""A chat answer, whole or as a stream, becomes one of the Responses API."""
+"""Translates chat answers, whole or streamed, into those of the Responses API."""
 
 import time
 from typing import TypeVar
@@ -22,13 +22,13 @@ from router.api.responses.request import SUMMARY, custom_input, custom_names, gi
 from router.redact.redact import closed
 from router.types.tables import table
 
-# Output items of an answer while they grow: each announces itself, its pieces and its end.
+# Output items of an answer in progress: each emits its start, its pieces and its end.
 
 Item = dict[str, object]
 
 
 class TextKind(Struct, frozen=True):
-    """How one kind of text is written: as a part of which type, whose text is in `field`, and with which events."""
+    """How a kind of text is written: the type of its part, the field of its text, and its events."""
 
     type: str
     field: str
@@ -50,7 +50,7 @@ SUMMARIZED = TextKind(
 
 
 class TextPart:
-    """A part of a message or of a thought."""
+    """A part of a message or reasoning item."""
 
     def __init__(self, kind: TextKind) -> None:
         self.kind = kind
@@ -63,23 +63,23 @@ class TextPart:
 
 
 class OutputItem:
-    """An item of the output, to be its next one; its status is in_progress until it is closed."""
+    """An item of the output, at the next index; in_progress until it is closed."""
 
     def __init__(self, stream: "ResponsesEncoder", prefix: str) -> None:
         self._stream, self._index = stream, len(stream.items)
-        # Unique because the response's id is.
+        # Unique, because the response's id is.
         self._id = f"{prefix}_{stream.id.removeprefix('resp_')}_{self._index}"
         self.status = "in_progress"
 
     def value(self) -> Item:
-        """The item as it stands now."""
+        """Returns the item in its current state."""
         raise NotImplementedError
 
     def announce(self) -> None:
         self._stream.emit("response.output_item.added", output_index=self._index, item=self.value())
 
     def close(self, status: str) -> None:
-        """The item's last events; nothing if it is closed already."""
+        """Emits the item's last events, once."""
         if self.status == "in_progress":
             self._end(status)
             self.status = status
@@ -93,7 +93,7 @@ class OutputItem:
 
 
 class MessageItem(OutputItem):
-    """A message of the assistant, made of parts of text."""
+    """An assistant message, made of text parts."""
 
     def __init__(self, stream: "ResponsesEncoder", prefix: str = "msg") -> None:
         super().__init__(stream, prefix)
@@ -143,7 +143,7 @@ class ReasoningItem(MessageItem):
             self.write(SUMMARIZED if self._stream.summary else THOUGHT, text, [])
 
     def value(self) -> Item:
-        """The traces are sealed in when the text alone does not hold them, or when the client asked."""
+        """Returns the item; `encrypted_content` holds opaque traces, or any that the client asked for."""
         parts = [part.value() for part in self._parts]
         text = "".join(piece for part in self._parts for piece in part.pieces)
         traces = kept(text, merged(self._blocks), merged(self._details))
@@ -156,7 +156,7 @@ class ReasoningItem(MessageItem):
 
 
 class ToolCallItem(OutputItem):
-    """A call of a function or a custom tool, whose input is known only when its arguments are complete."""
+    """A call of a function or custom tool; a custom tool's input is known only when its arguments are complete."""
 
     def __init__(self, stream: "ResponsesEncoder", call: StreamedCall) -> None:
         self._call, self._custom = call, call.name in stream.custom
@@ -169,7 +169,7 @@ class ToolCallItem(OutputItem):
             self._say("response.function_call_arguments.delta", delta=arguments)
 
     def value(self) -> Item:
-        """`extra_content` is echoed, as some providers want it in the next turn."""
+        """Returns the item, with `extra_content`, which some providers want back in the next turn."""
         call_id, arguments = self._call.id or f"call_{self._id}", "".join(self._pieces)
         head: Item = {"id": self._id, "call_id": call_id, "name": self._call.name, "status": self.status}
         if self._custom:
@@ -178,7 +178,7 @@ class ToolCallItem(OutputItem):
         return {**head, "type": "function_call", "arguments": arguments, **extra}
 
     def _end(self, status: str) -> None:
-        """Complete arguments are never empty."""
+        """Emits the final arguments; empty ones of a completed call become `{}`."""
         if not self._pieces and not self._custom and status == "completed":
             self.write("{}")
         item = self.value()
@@ -191,7 +191,7 @@ class ToolCallItem(OutputItem):
 
 # Chat → the events of a Responses stream, and the response that they end in.
 #
-# Thinking and speech are one item each until something else begins; calls stay open to the end, because the pieces of
+# Thinking and text are one item each until something else begins; calls stay open until the end, because the pieces of
 # parallel calls interleave.
 
 ItemT = TypeVar("ItemT", bound=OutputItem)
@@ -208,11 +208,11 @@ class ResponsesEncoder(ChatReader):
         self._body, self.id = request_body, response_id
         reasoning = stated(request_body, "reasoning", dict[str, Raw]) or {}
         self.summary = bool(reasoning) and any(given(reasoning, name) is not None for name in SUMMARY)
-        """Thinking is shown as a summary, not as its own text."""
+        """Whether thinking is shown as a summary instead of as its own text."""
         self.sealed = "reasoning.encrypted_content" in included(request_body)
-        """Thinking is wanted in `encrypted_content` too."""
+        """Whether the client wants thinking in `encrypted_content` too."""
         self.custom = custom_names(request_body)
-        """Names of custom tools: their calls are not `function_call` items."""
+        """Names of custom tools, whose calls are not `function_call` items."""
         self.response: dict[str, object] = {}
         self.items: list[OutputItem] = []
         self._worded = False
@@ -222,7 +222,7 @@ class ResponsesEncoder(ChatReader):
         self._sequence, self._silent = 0, False
 
     def whole(self, body: dict[str, Raw], usage: bytes) -> dict[str, Raw]:
-        """The `response` object: the end of the stream that the chunks of this answer would be."""
+        """Returns the `response` object with which the stream of this answer would end."""
         answer, self._silent = completion(body), True
         choice = (answer.choices or [ReplyChoice()])[0]
         message = choice.message or ReplyMessage()
@@ -233,14 +233,14 @@ class ResponsesEncoder(ChatReader):
         return {name: Raw(encode(value)) for name, value in self.response.items()}
 
     def final(self, usage: bytes) -> bytes:
-        """Closes what is open; `response.completed` or `response.incomplete` carries the JSON object `usage`."""
+        """Closes all items; `response.completed` or `response.incomplete` carries the JSON object `usage`."""
         self.begin(Chunk())
         reason = _INCOMPLETE.get(self.last.finish_reason or "")
         status = "incomplete" if reason else "completed"
         for call in self.calls:
             self._calling(call)
         for item in self.items:
-            # Only the last item of a cut answer was cut.
+            # Only the last item of a truncated answer is incomplete.
             item.close(status if item is self.items[-1] else "completed")
         details = {"reason": reason} if reason else None
         self.response |= {"status": status, "incomplete_details": details, "output": self._output()}
@@ -249,7 +249,7 @@ class ResponsesEncoder(ChatReader):
         return self.taken()
 
     def error_event(self, message: str, code: str) -> bytes:
-        """The upstream failed: `error`, at which OpenAI's clients raise, and `response.failed` with what there was."""
+        """Returns the events of an upstream failure: `error`, which OpenAI's clients raise, and `response.failed`."""
         self.begin(Chunk())
         error = {"message": message, "type": "api_error", "param": None, "code": code}
         self.emit("error", code=code, message=message, param=None, error=error)
@@ -288,7 +288,7 @@ class ResponsesEncoder(ChatReader):
             self._call(call)
 
     def _think(self, delta: ReplyMessage) -> None:
-        """Traces without text of their own may come late: they don't interrupt the message, nor repeat the thought."""
+        """Adds thinking. Traces that follow the text neither interrupt the message nor repeat the thought."""
         self._worded = self._worded or bool(delta.worded)
         text = delta.worded if self._worded else delta.thought
         if text:
@@ -311,7 +311,7 @@ class ResponsesEncoder(ChatReader):
             self._calling(call).write(delta.arguments)
 
     def _calling(self, call: StreamedCall) -> ToolCallItem:
-        """A call is announced only when its arguments begin."""
+        """Returns the item of a call, which is emitted only when its arguments begin."""
         if call not in self._called:
             self._called[call] = self._open(ToolCallItem(self, call))
         return self._called[call]

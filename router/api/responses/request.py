@@ -1,4 +1,4 @@
-"""A Responses request becomes a chat request."""
+"""Translates requests of the Responses API into chat requests."""
 
 from typing import Any, TypeVar
 
@@ -11,18 +11,18 @@ from router.errors import invalid, misplaced, wrong
 from router.redact.redact import PREFIX, opened
 from router.types.tables import table
 
-# Reads the parts of a request body; whatever is wrong becomes a 400 that names the parameter and the remedy.
+# Parts of a request body. Mistakes become a 400 that names the parameter and the remedy.
 
 T = TypeVar("T")
 Fields = dict[str, Raw]
 _DECODERS: dict[Any, Decoder[Any]] = {}
-"""By what they read: made once each."""
+"""Decoder for each type, made when it is first needed."""
 _QUOTE = ord('"')
 _NULL = Raw(b"null")
 
 
 def read(raw: Raw | bytes, kind: type[T], param: str) -> T:
-    """Decodes one value; raises a 400 whose `param` is the full path of the mistake."""
+    """Decodes one value; raises `ClientError` 400 whose `param` is the full path of the mistake."""
     try:
         decoder: Decoder[T] = _DECODERS.get(kind) or _DECODERS.setdefault(kind, Decoder(kind))
         return decoder.decode(raw)
@@ -34,12 +34,12 @@ def read(raw: Raw | bytes, kind: type[T], param: str) -> T:
 
 
 def given(body: Fields, name: str) -> Raw | None:
-    """The field's bytes; None if it is absent or null, which mean the same in the Responses API."""
+    """Returns the field's bytes; None if it is absent or null, which mean the same in the Responses API."""
     return None if (raw := body.get(name, _NULL)) == _NULL else raw
 
 
 def stated(body: Fields, name: str, kind: type[T], place: str = "") -> T | None:
-    """A field of the object at `place`; None as `given` says it. Raises as `read` does."""
+    """Decodes a field of the object at `place`; None if it is absent or null. Raises as `read` does."""
     raw = body.get(name, _NULL)
     return None if raw == _NULL else read(raw, kind, f"{place}.{name}" if place else name)
 
@@ -57,7 +57,7 @@ _USED = {
     "input_file": ("type", "file_data", "filename", "file_id", "file_url"),
     "input_audio": (),
 }
-"""Kinds of parts, and the fields that are translated, or that mean nothing in a prompt: all others pass."""
+"""Types of parts, with the fields that are translated or have no meaning in a prompt; all others are passed on."""
 
 
 def _content(raw: Raw, param: str) -> object:
@@ -97,7 +97,7 @@ def _string(part: Fields, name: str, place: str, wrong: str = "must be a string.
 
 
 def _spoken(raw: Raw, param: str) -> tuple[str | None, str | None]:
-    """What the assistant said: (text, refusal)."""
+    """Returns the content of an assistant message as (text, refusal)."""
     if _is_string(raw):
         return read(raw, str, param), None
     texts: list[str] = []
@@ -114,13 +114,13 @@ def _spoken(raw: Raw, param: str) -> tuple[str | None, str | None]:
     return "".join(texts) if texts or not refusals else None, "".join(refusals) or None
 
 
-# Traces of thinking in `encrypted_content`, which is all that a Responses client keeps: base64 of JSON behind a version
-# prefix. It is an envelope and no secret, and a client may forge it: on the way back it can fill exactly the fields of
-# `Traces` in an assistant message, which the client could have sent anyway.
+# Traces of thinking in `encrypted_content`, the only field that a Responses client keeps: JSON in base64 after a
+# version prefix. It is not secret and a client may forge it: unsealing it fills only the fields of `Traces` in an
+# assistant message, which the client could have sent anyway.
 
 
 def unseal(value: str | None, param: str) -> Traces:
-    """Empty for a value that another provider made: only its maker can read that."""
+    """Returns the traces of thinking; empty for a value of another provider, which only that provider can read."""
     if not value or not value.startswith(PREFIX):
         return Traces()
     try:
@@ -185,7 +185,7 @@ class _InputMessage(Struct):
 
 
 class _AssistantTurn(Struct, tag_field="role", tag="assistant", omit_defaults=True):
-    """An assistant message; what a provider said before goes back under the name by which it came."""
+    """An assistant message; each field that a provider sent keeps its name."""
 
     content: str | None
     refusal: str | None = None
@@ -209,7 +209,7 @@ def _lines(first: str | None, second: str | None, between: str) -> str | None:
 
 
 class _Transcript:
-    """Messages so far, and the assistant's turn that is still growing."""
+    """Builds the chat messages: those so far, and the assistant's turn that still grows."""
 
     def __init__(self) -> None:
         self._messages: list[_InputMessage | _AssistantTurn] = []
@@ -240,7 +240,7 @@ class _Transcript:
                 raise wrong(f"{param}.type", f"{kind!r} needs a target with a Responses API of its own: {remedy}")
 
     def message(self, role: str, content: object) -> None:
-        """System messages at the beginning become one: texts with a blank line between them, part lists in a row."""
+        """Adds a message. System messages at the start are merged: texts by a blank line, parts into one list."""
         self._end_turn()
         first = self._messages[0] if len(self._messages) == 1 else None
         if role != "system" or not isinstance(first, _InputMessage) or first.role != "system":
@@ -273,7 +273,7 @@ class _Transcript:
             self.message(_ROLES[role], _content(content, f"{param}.content"))
 
     def _reasoning(self, item: _Reasoning, param: str) -> None:
-        """Reasoning opens the next assistant message; between parallel calls it joins theirs."""
+        """Adds reasoning, which begins the next assistant message; between parallel calls it joins theirs."""
         traces = unseal(item.encrypted_content, f"{param}.encrypted_content")
         text = "\n\n".join(part.text for part in item.content or item.summary) or traces.text
         self._next_turn()
@@ -292,12 +292,12 @@ class _Transcript:
         self._messages.append(_InputMessage("tool", _content(item.output, f"{param}.output"), item.call_id))
 
     def _next_turn(self) -> None:
-        """A second message is a message of its own, unless calls before it still wait for their outputs."""
+        """Ends the turn before a second message, unless calls before that still wait for their outputs."""
         if self._turn.spoken and not self._turn.tool_calls:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        """Reasoning that nothing follows goes to the assistant message before it; without one, chat has no place."""
+        """Adds the turn. Reasoning alone joins the last assistant message; without one it is dropped."""
         turn, self._turn = self._turn, _AssistantTurn(None)
         last = self._messages[-1] if self._messages else None
         if turn.spoken or turn.tool_calls:
@@ -308,13 +308,13 @@ class _Transcript:
 
 # Tools and tool choice → chat.
 #
-# Only functions exist everywhere. A custom tool with free text becomes a function with one string, `input`;
-# `allowed_tools` becomes a shorter list of tools. Tools that the provider runs itself, and grammars, can't be had
-# over chat: 400.
+# Only functions exist in every chat API. A custom tool with free text becomes a function with one string, `input`;
+# `allowed_tools` becomes a shorter list of tools. Tools that the provider runs itself, and grammars, are refused with
+# 400.
 
 _DESCRIBED = ("name", "description", "parameters", "strict")
 _RUNTIME = ("type", "async", "allowed_callers", "defer_loading", "output_schema")
-"""Instructions for OpenAI's own runtime: over chat, the client runs every call."""
+"""Fields for OpenAI's own runtime, which are dropped: over chat, the client runs every call."""
 _ONE_INPUT = Raw(
     b'{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}'
 )
@@ -338,7 +338,7 @@ class _Input(Struct):
 
 
 def _tools(listed: list[Fields] | None, choice: Raw, parallel: object) -> dict[str, object]:
-    """The chat fields `tools`, `tool_choice` and `parallel_tool_calls`: none without a tool: chat refuses them."""
+    """Returns the chat fields `tools`, `tool_choice`, `parallel_tool_calls`; none without tools, as chat requires."""
     tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(listed or ())]
     chosen, allowed = _choice(choice, {name for name, _ in tools})
     offered = [tool for name, tool in tools if name in allowed]
@@ -346,13 +346,13 @@ def _tools(listed: list[Fields] | None, choice: Raw, parallel: object) -> dict[s
 
 
 def custom_names(body: Fields) -> frozenset[str]:
-    """Names of the custom tools in a request that `to_chat` accepted."""
+    """Returns the names of the custom tools in a request that `to_chat` accepted."""
     listed = stated(body, "tools", list[Fields]) or ()
     return frozenset(_string(tool, "name", "") for tool in listed if _string(tool, "type", "") == "custom")
 
 
 def custom_input(arguments: str) -> str:
-    """What a custom tool gets, out of the arguments of the function that stands for it; damaged ones as they are."""
+    """Returns a custom tool's input from the arguments of the function that replaces it; invalid ones unchanged."""
     try:
         return msgspec.json.decode(arguments, type=_Input).input
     except DecodeError:
@@ -360,7 +360,7 @@ def custom_input(arguments: str) -> str:
 
 
 def _tool(tool: Fields, param: str) -> tuple[str, dict[str, object]]:
-    """(its name, the function of chat)"""
+    """Returns (name, chat function) of a tool."""
     kind = _string(tool, "type", param, _ABOVE)
     if kind not in ("function", "custom"):
         remedy = "leave the tool out, or offer a function that does its work."
@@ -377,7 +377,7 @@ def _tool(tool: Fields, param: str) -> tuple[str, dict[str, object]]:
 
 
 def _choice(raw: Raw, names: set[str]) -> tuple[object, set[str]]:
-    """(chat's `tool_choice`, names of the tools to offer)"""
+    """Returns (chat's `tool_choice`, names of the tools to offer)."""
     if raw == _NULL:
         return None, names
     if _is_string(raw):
@@ -412,10 +412,10 @@ _HANDLED = {
     *_REFUSED,
     *("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning"),
     *("max_output_tokens", "include", "top_logprobs", "background"),
-    # Storing, trimming, running tools and padding the stream are never done here, and the response says so.
+    # Storage, truncation, running tools and stream padding are never done here, as the response states.
     *("store", "truncation", "max_tool_calls", "stream_options"),
 }
-"""Fields that are refused, translated or without meaning: all others pass."""
+"""Fields that are refused, translated or without effect; all others are passed on."""
 SUMMARY = ("summary", "generate_summary")
 LOGPROBS = "message.output_text.logprobs"
 
@@ -433,7 +433,7 @@ class _Text(Struct):
 
 
 class _Translated(Struct):
-    """What of a request is said otherwise over chat."""
+    """The fields of a request that chat expresses differently."""
 
     input: Raw = _NULL
     instructions: str | None = None
@@ -449,10 +449,10 @@ class _Translated(Struct):
 
 
 def to_chat(body: Fields, data: bytes) -> Fields:
-    """The same request for `/v1/chat/completions`; a field that neither API knows passes untouched. `body` and `data`
-    are the same.
+    """Returns the same request for `/v1/chat/completions`; fields that neither API knows are passed on. `body` holds
+    the fields of `data`.
 
-    Raises `ClientError` 400 for what is wrong, and for what needs a store or a tool that the provider runs.
+    Raises `ClientError` 400 for mistakes, and for what needs stored state or a tool that the provider runs.
     """
     for name in body:
         if name in _REFUSED and given(body, name) is not None:
@@ -473,7 +473,7 @@ def to_chat(body: Fields, data: bytes) -> Fields:
         "verbosity": text.verbosity,
         **(_reasoning(fields.reasoning) if fields.reasoning else {}),
         "max_completion_tokens": limit,
-        # Chat refuses `top_logprobs` without `logprobs`; 0 is the default that a client may echo.
+        # Chat refuses `top_logprobs` without `logprobs`; 0 is the default, which a client may send too.
         "logprobs": True if top or LOGPROBS in (fields.include or ()) else None,
         "top_logprobs": top or None,
     }
@@ -481,12 +481,12 @@ def to_chat(body: Fields, data: bytes) -> Fields:
 
 
 def included(body: Fields) -> list[str]:
-    """The values of `include`."""
+    """Returns the values of `include`."""
     return stated(body, "include", list[str]) or []
 
 
 def _messages(raw: Raw, instructions: str | None) -> list[_InputMessage | _AssistantTurn]:
-    """`raw`, the `input` (a string or a list of items), behind `instructions`; raises a 400 that names the item."""
+    """Returns `raw`, the `input` (a string or a list of items), as messages after `instructions`; raises a 400."""
     transcript = _Transcript()
     if raw == _NULL:
         raise invalid("input", "input is missing: send a text or a list of items.")
@@ -501,7 +501,7 @@ def _messages(raw: Raw, instructions: str | None) -> list[_InputMessage | _Assis
 
 
 def _format(raw: Raw) -> object:
-    """Plain text is what chat gives anyway."""
+    """Returns chat's `response_format`; None for plain text, which is chat's default."""
     form = read(raw, _Format, "text.format")
     if form.type == "text":
         return None
@@ -513,7 +513,7 @@ def _format(raw: Raw) -> object:
 
 
 def _reasoning(fields: Fields) -> dict[str, object]:
-    """`summary` says how the answer shows its thinking; fields of other providers (`max_tokens`) stay together."""
+    """Returns the chat fields of `reasoning`, with other providers' fields (`max_tokens`) together in `reasoning`."""
     if stated(fields, "mode", str, "reasoning") not in (None, "standard"):
         raise wrong("reasoning.mode", "only 'standard' exists over chat: leave it out.")
     rest = {name: value for name, value in fields.items() if name not in (*SUMMARY, "effort", "mode", "context")}
