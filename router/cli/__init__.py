@@ -1,4 +1,4 @@
-"""`lowpass`: every command, a file a group. Imports happen where they are needed, so that the shell stays fast."""
+"""The `lowpass` command, with a module for each group. Imports are made where needed, to keep the shell fast."""
 
 from router.cli import commands
 from router.cli.app import app

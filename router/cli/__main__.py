@@ -1,4 +1,4 @@
-"""`python -m router.cli`."""
+"""Runs the `lowpass` command: `python -m router.cli`."""
 
 from router.cli import main
 

@@ -1,5 +1,5 @@
-"""The command `lowpass`, its groups, and what all commands share: options, settings, the ledger, how they speak and
-fail."""
+"""The command `lowpass` and its groups, and what all commands share: options, settings, access to the ledger, output
+and errors."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ _GROUPS = {
 
 
 class _Group(TyperGroup):
-    """Its commands are in a module that is imported once one of them is asked for, so that the shell stays fast."""
+    """A group whose module is imported only when one of its commands is needed, so that the shell stays fast."""
 
     def _loaded(self) -> TyperGroup:
         try:
@@ -69,12 +69,12 @@ SinceOption = Annotated[str, typer.Option(help="A date, a time, an age such as 7
 UntilOption = Annotated[str, typer.Option(help="Likewise.")]
 
 
-# What commands do with settings and the ledger, and how they speak.
+# Settings, access to the ledger, output and errors.
 
 
 @contextmanager
 def ledger_of(settings: "Settings") -> Iterator["Ledger"]:
-    """Where it can't be used, the command fails with one line."""
+    """Yields the ledger of these settings; the command fails with one line if it can't be used."""
     from router.ledger.ledger import ledger_at
     from router.ledger.migrate import LedgerTooNew
     from router.settings import SettingError
@@ -88,7 +88,7 @@ def ledger_of(settings: "Settings") -> Iterator["Ledger"]:
 
 @contextmanager
 def ledger_there(settings: "Settings") -> Iterator["Ledger"]:
-    """`ledger_of`; without one the command fails."""
+    """Yields the ledger like `ledger_of`; the command also fails if there is none yet."""
     with ledger_of(settings) as ledger:
         if not ledger.exists():
             fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
@@ -97,8 +97,8 @@ def ledger_there(settings: "Settings") -> Iterator["Ledger"]:
 
 @contextmanager
 def failing(*kinds: type[Exception], about: str = "", after: str = "") -> Iterator[None]:
-    """The command fails with what these say, between `about` and `after`; always with what is wrong with a question or
-    a policy."""
+    """Lets the command fail with the message of errors of `kinds`, between `about` and `after`. `ClientError` and
+    `ConfigError` always make it fail."""
     from router.errors import ClientError, ConfigError
 
     known: tuple[type[Exception], ...] = (ClientError, *kinds)
@@ -119,7 +119,7 @@ def failing(*kinds: type[Exception], about: str = "", after: str = "") -> Iterat
 
 @contextmanager
 def writing() -> Iterator["Connection"]:
-    """A connection to the ledger, which is made first."""
+    """Yields a connection that writes to the ledger, which is created if needed."""
     with ledger_of(settings_of(None)) as ledger:
         ledger.migrate()
         with ledger.writing() as connection:
@@ -129,7 +129,7 @@ def writing() -> Iterator["Connection"]:
 def settings_of(
     policy: Path | None, host: str | None = None, port: int | None = None, workers: str | None = None
 ) -> "Settings":
-    """Of the environment, and of options that stand above it."""
+    """Returns the settings of the environment, overridden by options."""
     from router.settings import SettingError, read
 
     try:
@@ -139,18 +139,18 @@ def settings_of(
 
 
 def errors(count: int) -> str:
-    """How a check ended: ok, 1 error, 2 errors."""
+    """Returns the result of a check in words: ok, 1 error, 2 errors."""
     return f"{count:,} error{'s' if count > 1 else ''}" if count else "ok"
 
 
 def fail(message: str) -> NoReturn:
-    """One line on standard error, and status 1."""
+    """Writes one line to standard error and exits with status 1."""
     typer.echo(f"lowpass: {message}", err=True)
     raise typer.Exit(1)
 
 
 def amount_of(option: str, text: str) -> Decimal:
-    """USD."""
+    """Returns the USD amount of an option; fails unless it is from 0 to 9,000,000 with at most 9 decimals."""
     try:
         amount = Decimal(text)
     except InvalidOperation:
@@ -162,15 +162,15 @@ def amount_of(option: str, text: str) -> Decimal:
 
 
 def echo_json(value: object) -> None:
-    """Decimals as exact JSON numbers."""
+    """Prints a value as JSON, with decimals as exact numbers."""
     import msgspec
 
-    encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=lambda part: part.model_dump())  # of a spec
+    encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=lambda part: part.model_dump())  # a spec
     typer.echo(encoder.encode(value).decode())
 
 
 def show_rows(columns: str, rows: Iterable[Iterable[str | None]]) -> None:
-    """A table of texts, as wide as the terminal; `columns`: as in `router/report/reports.yaml`."""
+    """Prints a table of texts, as wide as the terminal; `columns` is written as in `router/report/reports.yaml`."""
     from router.report.render import table
     from router.report.report import Report, parsed
 
@@ -178,7 +178,7 @@ def show_rows(columns: str, rows: Iterable[Iterable[str | None]]) -> None:
 
 
 def show(renderable: object) -> None:
-    """Anything that rich can draw."""
+    """Prints anything that rich can render."""
     from rich.console import Console
 
     Console().print(renderable)

@@ -1,4 +1,4 @@
-"""Commands of no group: the gateway and its policy, reports, and replays."""
+"""Commands without a group: gateway, policy, explanations, reports and replays."""
 
 import os
 import re
@@ -76,7 +76,7 @@ def check(
 
 
 def _check_prices(settings: "Settings", days: int, as_json: bool) -> NoReturn:
-    """Lists prices that were not confirmed lately, and prices the ledger's attempts again; fails where one differs."""
+    """Lists unconfirmed catalog prices and recomputes the costs in the ledger; fails if one differs."""
     from router.cli.offline import known_prices
     from router.config.load import unconfirmed_prices
     from router.report.recompute import recompute
@@ -104,7 +104,7 @@ def explain(
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what would happen to a request, or what came of a served one: classes, targets, estimates, choice."""
+    """Show what would happen to a request, or what happened to a served one: classes, targets, estimates, choice."""
     from msgspec import Raw
 
     from router.cli.explain import explain_request, explanation
@@ -146,7 +146,7 @@ def report(
     webhook: Annotated[str, typer.Option(help="Post it as JSON to this address.")] = "",
     email: Annotated[list[str] | None, typer.Option(help="Send it there, through LOWPASS_SMTP_URL.")] = None,
 ) -> None:
-    """What was spent, on what; where it went; what it was worth. Fails where something broke the policy."""
+    """Report what was spent on what, where data went, and what it was worth. Fails if something broke the policy."""
     from router.cli.delivery import DeliveryError, Format, chosen, deliver, written_as
     from router.report.query import Parameters
     from router.report.render import table as drawn
@@ -173,7 +173,7 @@ def report(
 
 @app.command()
 def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
-    """Every account of every budget: limit, spent, held, left, reset."""
+    """Show every account of every budget: limit, spent, held, left, reset."""
     report("budgets", policy=policy, as_json=as_json)
 
 
@@ -189,9 +189,9 @@ def _read(settings: "Settings", name: str, question: "Parameters") -> "Report":
     with silent, ledger_there(settings) as ledger:
         about = definition(name)
         if about.needs_pots:
-            from router.cli.offline import budget_standings  # brings the gateway
+            from router.cli.offline import budget_standings  # imports the whole gateway
         standings = budget_standings(settings) if about.needs_pots else None
-        # The policy's schema takes longer to load than most reports.
+        # Loading the policy takes longer than most reports do, so it is read only where needed.
         named = about.reads_policy or question.where or question.baseline
         targets, which = _policy_read(settings, ledger) if named else ({}, "")
         answer = read(ledger, name, question, targets, standings)
@@ -199,8 +199,8 @@ def _read(settings: "Settings", name: str, question: "Parameters") -> "Report":
 
 
 def _policy_read(settings: "Settings", ledger: "Ledger") -> "tuple[Mapping[str, Target], str]":
-    """The targets of the policy file, and which file that is: also where it is another policy than that of the ledger's
-    newest request, or can't be read. Reports tell less without it, but they do."""
+    """Returns the targets of the policy file, and a note that names the file. The note says so if the ledger's newest
+    request had another policy, or if the file can't be read; then there are no targets."""
     from router.config.load import load_policy
     from router.errors import ConfigError
     from router.ledger.rows import newest
@@ -218,7 +218,7 @@ def _policy_read(settings: "Settings", ledger: "Ledger") -> "tuple[Mapping[str, 
     return config.targets, f"By {path}."
 
 
-# `lowpass replay`: another policy over recorded traffic.
+# `lowpass replay`: recorded traffic under another policy.
 
 MOST_PROCESSES = 8
 
@@ -237,7 +237,7 @@ def replay(
     as_csv: Annotated[bool, typer.Option("--csv", help="The rows, for a spreadsheet.")] = False,
     table: Annotated[str, typer.Option(help="With --csv: which of its tables.")] = "",
 ) -> None:
-    """What another policy would have made of recorded traffic: cost, right answers, refusals, where data goes."""
+    """Replay recorded traffic under another policy: cost, right answers, refusals, where data goes."""
     from router.cli.delivery import Format, chosen, written_as
     from router.config.load import load_policy
     from router.errors import ConfigError
@@ -254,7 +254,7 @@ def replay(
         others = [] if against is None else [load_policy(against)]
     current = settings_of(None).policy
     if against is None and os.environ.get("LOWPASS_POLICY") and current != policy:
-        with suppress(ConfigError):  # the policy in force helps where it can be read
+        with suppress(ConfigError):  # the policy in force is optional
             others = [load_policy(current)]
     with failing():
         config = load_policy(policy)

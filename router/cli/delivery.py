@@ -1,4 +1,4 @@
-"""Where a report is sent: files, mail, webhooks."""
+"""Delivers reports: to files, by mail, to webhooks."""
 
 import os
 import smtplib
@@ -21,24 +21,24 @@ from router.report.report import Report
 from router.settings import on_this_machine
 from router.types.target import Secret
 
-# Once more after a failure that may pass.
+# Retries after failures that may be temporary.
 
 WAITS_S = (1.0, 2.0, 4.0)
-"""Between the tries: four in all."""
+"""Pauses in seconds between tries, of which there are four in all."""
 TIMEOUT_S = 10.0
-"""For each step of a connection."""
+"""Timeout in seconds of each step of a connection."""
 
 
 class DeliveryError(Exception):
-    """Says in one line where to, and why not; never a secret."""
+    """A delivery failed; the message says in one line where to and why, and never contains a secret."""
 
 
 class PassingFailure(Exception):
-    """May be gone the next time; says what it was."""
+    """A failure that may be temporary; the message says what it was."""
 
 
 def insist(step: Callable[[], None], where: str, waits_s: tuple[float, ...] = WAITS_S) -> None:
-    """Raises `DeliveryError`, once `step` has failed each time."""
+    """Calls `step`, again after each temporary failure. Raises `DeliveryError` once all tries have failed."""
     for wait_s in (*waits_s, None):
         try:
             return step()
@@ -48,11 +48,11 @@ def insist(step: Callable[[], None], where: str, waits_s: tuple[float, ...] = WA
         time.sleep(wait_s)
 
 
-# One report in the format that was asked for.
+# One report in the chosen format.
 
 
 class Format(StrEnum):
-    """Named as the endings of their files."""
+    """Format of a report, named like the extension of its file."""
 
     TEXT = "txt"
     JSON = "json"
@@ -61,7 +61,7 @@ class Format(StrEnum):
 
 
 def written_as(report: Report, form: Format, table: str = "") -> bytes:
-    """`table` is one of CSV's. Raises a 400 `ClientError` for one that the report lacks."""
+    """Returns the report in that format; `table` names one for CSV. Raises `ClientError` 400 if the report lacks it."""
     if form is Format.CSV:
         return as_csv(report, table)
     if form is Format.JSON:
@@ -70,7 +70,7 @@ def written_as(report: Report, form: Format, table: str = "") -> bytes:
 
 
 def chosen(options: Mapping[str, bool], table: str, out: Path | None) -> Format | None:
-    """By the option, else by the file's ending, else text; None where these contradict each other."""
+    """Returns the format by option, else by the file's extension, else text; None if options contradict each other."""
     named = [Format(name) for name, given in options.items() if given]
     ending = "" if out is None else out.suffix.removeprefix(".")
     of_file = Format(ending) if ending in set(Format) else Format.TEXT
@@ -78,11 +78,11 @@ def chosen(options: Mapping[str, bool], table: str, out: Path | None) -> Format 
     return None if len(named) > 1 or (table and form is not Format.CSV) else form
 
 
-# Files that are there whole or not at all.
+# Files that are written completely or not at all.
 
 
 def put(path: Path, content: bytes) -> None:
-    """Replaces what was there, in one step. Raises `DeliveryError`."""
+    """Writes a file, replacing an older one in a single step. Raises `DeliveryError`."""
     try:
         with whole(path) as beside:
             beside.write_bytes(content)
@@ -91,7 +91,7 @@ def put(path: Path, content: bytes) -> None:
 
 
 def _address(url: str, schemes: Collection[str], wrong: str) -> SplitResult:
-    """Raises `DeliveryError`, which says what is `wrong`, for another scheme and what is no address."""
+    """Returns the parts of a URL; raises `DeliveryError` with the message `wrong` if it is invalid."""
     try:
         parts = urlsplit(url)
         sound = parts.port != 0 and bool(parts.hostname) and parts.scheme in schemes
@@ -105,12 +105,12 @@ def _address(url: str, schemes: Collection[str], wrong: str) -> SplitResult:
 # A report posted as JSON.
 
 _AGAIN = {408, 425, 429}
-"""Refusals that ask to come back: https://www.rfc-editor.org/rfc/rfc9110#name-client-error-4xx"""
+"""Statuses of refusals that invite a retry: https://www.rfc-editor.org/rfc/rfc9110#name-client-error-4xx"""
 
 
 def post(url: str, body: bytes, token: Secret | None, waits_s: tuple[float, ...] = WAITS_S) -> None:
-    """To https, or to http on this machine; no redirect is followed. Raises `DeliveryError`, which names the host only:
-    an address may hold a secret."""
+    """Posts `body` over https, or over http on this machine, without following redirects. Raises `DeliveryError`, which
+    names only the host, since the URL may contain a secret."""
     parts = _address(url, ("http", "https"), "--webhook is no address: give https://HOST/PATH")
     if parts.scheme == "http" and not on_this_machine(parts.hostname or ""):
         raise DeliveryError(f"--webhook would send to {parts.hostname} unencrypted: give https")
@@ -130,7 +130,7 @@ def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
         connection.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, headers)
         status = connection.getresponse().status
     except (OSError, HTTPException, ValueError) as error:
-        # What TLS does not believe is an OSError and a ValueError.
+        # An untrusted certificate is both an OSError and a ValueError.
         if isinstance(error, InvalidURL) or not isinstance(error, OSError | HTTPException):
             raise DeliveryError("--webhook or its token has characters that HTTP does not allow") from None
         raise PassingFailure(f"failed ({type(error).__name__})") from None
@@ -142,16 +142,16 @@ def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
         raise DeliveryError(f"the webhook at {parts.hostname} answered {status}")
 
 
-# A report as a mail: the table as plain text, the page as HTML, the rows as a CSV file.
+# A report as mail: the table as plain text, the page as HTML, the rows as a CSV file.
 
 _PORTS = {"smtp": 587, "smtps": 465}
-"""Submission: https://www.rfc-editor.org/rfc/rfc8314"""
+"""Ports of mail submission: https://www.rfc-editor.org/rfc/rfc8314"""
 
 
 def send(
     report: Report, to: Sequence[str], server: Secret | None, sender: str, waits_s: tuple[float, ...] = WAITS_S
 ) -> None:
-    """`server` is LOWPASS_SMTP_URL. Raises `DeliveryError`."""
+    """Mails the report; `server` is LOWPASS_SMTP_URL. Raises `DeliveryError`."""
     remedy = "give smtp://USER:PASSWORD@HOST:PORT, or smtps://"
     if server is None:
         raise DeliveryError(f"--email needs LOWPASS_SMTP_URL: {remedy}")
@@ -176,7 +176,7 @@ def _mailbox(address: str) -> Address:
 
 
 def _send(parts: SplitResult, mail: EmailMessage) -> None:
-    """Encrypted, unless the server is on this machine and has no encryption."""
+    """Sends the mail encrypted, unless the server is on this machine and offers no encryption."""
     context, host = ssl.create_default_context(), parts.hostname or ""
     opened = partial(smtplib.SMTP_SSL, context=context) if parts.scheme == "smtps" else smtplib.SMTP
     try:
@@ -192,14 +192,14 @@ def _send(parts: SplitResult, mail: EmailMessage) -> None:
     except (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused) as error:
         refused = error.recipients if isinstance(error, smtplib.SMTPRecipientsRefused) else {"": (error.smtp_code, b"")}
         code = min(code for code, _ in refused.values())
-        if code < 500:  # for now: https://www.rfc-editor.org/rfc/rfc5321#section-4.2.1
+        if code < 500:  # temporary: https://www.rfc-editor.org/rfc/rfc5321#section-4.2.1
             raise PassingFailure(f"answered {code}") from None
         raise DeliveryError(f"the mail server {host} answered {code}") from None
     except (OSError, smtplib.SMTPException) as error:
         raise PassingFailure(f"failed ({type(error).__name__})") from None
 
 
-# Every delivery that was asked for, and a copy kept here where one of them failed.
+# All deliveries of a report; if one of them fails, a copy is kept on this machine.
 
 
 def deliver(
@@ -211,8 +211,8 @@ def deliver(
     webhook: str = "",
     email: Sequence[str] = (),
 ) -> None:
-    """`content` goes to the file. One failure keeps no other delivery back. Raises `DeliveryError` for all of them; the
-    copy that is kept then lies in `home`."""
+    """Delivers the report; `content` goes to the file. A failure does not stop the other deliveries. Raises one
+    `DeliveryError` for all failures; a copy of the report is then kept in `home`."""
 
     def secret(name: str) -> Secret | None:
         return Secret(environ[name]) if environ.get(name) else None
@@ -233,7 +233,7 @@ def deliver(
         path = home / "reports" / f"{report.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.json"
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            put(path, as_json(report))  # which has all of it
+            put(path, as_json(report))  # JSON holds the whole report
             failures.append(f"it is kept in {path}")
         except (OSError, DeliveryError):
             failures.append("nor could it be kept here")

@@ -1,4 +1,4 @@
-"""`lowpass export` and `lowpass import`: the ledger for other systems, and policies from other gateways."""
+"""`lowpass export` and `lowpass import`: the ledger for other systems, and policies of other gateways."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,8 +23,8 @@ def focus(
     until: UntilOption = "",
     policy: PolicyOption = None,
 ) -> None:
-    """Cost and usage by hour, as FOCUS 1.4 defines it: whole hours, in UTC."""
-    from router.cli.offline import directory  # brings the web framework
+    """Export cost and usage by hour, as FOCUS 1.4 defines it: whole hours, in UTC."""
+    from router.cli.offline import directory  # imports the web framework
 
     settings = settings_of(policy)
     with failing(ParquetMissing), ledger_there(settings) as ledger:
@@ -49,7 +49,7 @@ def import_litellm(
     """Write a policy that does what a LiteLLM configuration does, and list what has no counterpart."""
     import yaml
 
-    from router.config.litellm import policy_of  # brings the schema of policies
+    from router.config.litellm import policy_of  # imports the policy's schema
 
     if out is not None and out.exists():
         fail(f"{out} exists: name another file, or move it away")

@@ -1,4 +1,4 @@
-"""`lowpass explain`: what would happen to a request, decided without sending it, as tables for people."""
+"""`lowpass explain`: decides a request without sending it, and shows the decision as tables."""
 
 import asyncio
 import time
@@ -33,10 +33,10 @@ from router.types.target import Secret
 def explain_request(
     settings: Settings, body: bytes, headers: Sequence[tuple[bytes, bytes]] = (), key: str = ""
 ) -> PlacedExplanation:
-    """Steps 3–5 on one chat request, with every target in good health, and what the ledger has taught, if there is one.
-    `key`: the name of the one that asks; without, it is a request of a gateway that has none.
+    """Runs steps 3 to 5 on one chat request, with all targets healthy and with what the ledger has learned, if it
+    exists. `key`: name or id of the key that sends the request; empty for a gateway without keys.
 
-    Raises `ClientError`, `ConfigError` and `SettingError`, and `LookupError` for a key that there is not.
+    Raises `ClientError`, `ConfigError` and `SettingError`, and `LookupError` for an unknown key.
     """
     config = load_policy(settings.policy)
     rules = index(config, Secret(new_id()))
@@ -57,7 +57,7 @@ def explain_request(
 
 
 async def _screened(screen: Screen, request: Request, caller: Caller) -> Screened:
-    """As in a session of its own."""
+    """Screens the request by itself: without a session's history or a second opinion."""
     reader = NamesReader()
     try:
         return screen.alone(request, caller, read=await screen.read(request, reader))
@@ -65,10 +65,10 @@ async def _screened(screen: Screen, request: Request, caller: Caller) -> Screene
         await reader.close()
 
 
-# A decision as tables for people.
+# A decision as tables.
 
 MOST_FINDINGS = 100
-"""Shown; the causes count all."""
+"""Maximum number of findings shown; the causes count all."""
 
 
 @group()
@@ -81,7 +81,7 @@ def explanation(examined: PlacedExplanation) -> Iterator[RenderableType]:
     yield from _table("causes", ((cause.data_class, cause.by, cause.count) for cause in classification.causes))
     more = len(examined.findings) - MOST_FINDINGS
     rest = [(f"and {more} more", "", "", "")] if more > 0 else []
-    places = (  # where, never what
+    places = (  # the place, never the text
         (each.detector, each.data_class, where(each.path), f"{each.start}–{each.end}{'' if each.exact else ' hidden'}")
         for each in examined.findings[:MOST_FINDINGS]
     )
@@ -125,7 +125,7 @@ def _table(name: str, rows: Iterable[Row]) -> Iterator[RenderableType]:
 
 
 def _weighed(row: Weighed) -> Row:
-    """p with its standard deviation, cost with the middle 80 % of what it may be, time to the first byte and in all."""
+    """Returns p ± its standard deviation, cost with its 10–90 % range, and seconds to the first byte and in all."""
     spread = f"{usd_about(row.cost_nano_p10, 2)}–{usd_about(row.cost_nano_p90, 2)}"
     times = f"{row.first_ms / 1000:.1f} / {row.total_ms / 1000:.1f}"
     money = (usd_about(row.cost_nano), spread, times, usd_about(row.value_nano))

@@ -1,4 +1,4 @@
-"""`lowpass keys`: make, list, rotate and revoke."""
+"""`lowpass keys`: creates, lists, rotates and revokes API keys."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -52,7 +52,7 @@ def keys_create(
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key. Without --route and --target it may use everything."""
+    """Create a key. Without --route and --target it may use everything."""
     fields = {field: context.params[field] for field in KeyTerms.__struct_fields__}
     given = {field: value for field, value in fields.items() if value is not None}
     given["tags"] = (*(tags or ()), *(new_tag or ()))
@@ -64,7 +64,7 @@ def keys_create(
         message, _, path = str(error).partition(" - at `$.")
         fail(f"--{path.rstrip('`').replace('_', '-')}: {message}")
     if any((routes, targets, tags, budget, min_class)):
-        from router.config.check import check_terms  # brings the schema of policies
+        from router.config.check import check_terms  # imports the policy's schema
         from router.config.load import load_policy
 
         file = settings_of(policy).policy
@@ -77,7 +77,7 @@ def keys_create(
 
 @app.command("list")
 def keys_list(as_json: JsonOption = False) -> None:
-    """Every key, without its secret: what it may do, what it spent in its window, and when it was used last."""
+    """List all keys, without secrets: what each may do, what it spent in its window, and when it was used last."""
     with writing() as connection:
         every = store.every(connection)
         spent = [spent_in_window(connection, key) for key in every]
@@ -97,7 +97,7 @@ def keys_rotate(
     ] = "24h",
     as_json: JsonOption = False,
 ) -> None:
-    """Give a key a new secret; what it may do and what it has spent stay."""
+    """Give a key a new secret; its permissions and spending stay."""
     with failing(ValueError, about="--grace: "):
         grace_ms = 0 if grace in ("0", "0s") else seconds(grace) * 1000
     with writing() as connection, failing(LookupError):
@@ -107,7 +107,7 @@ def keys_rotate(
 
 @app.command("revoke")
 def keys_revoke(name: NameArgument) -> None:
-    """End a key; a running gateway notices within a second."""
+    """Revoke a key; a running gateway notices within a second."""
     with writing() as connection, failing(LookupError):
         key = store.revoke(connection, name, COMMAND_LINE)
     typer.echo(f"revoked '{key.terms.name}' ({key.id})")

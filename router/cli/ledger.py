@@ -1,4 +1,4 @@
-"""`lowpass ledger`: is it right, how large is it, bring it to a version, copy it and take a copy back."""
+"""`lowpass ledger`: verifies, measures, migrates, backs up and restores the ledger; corrects charges."""
 
 import sys
 from collections.abc import Callable
@@ -50,7 +50,7 @@ _UNCHANGED = "nothing is changed, as the store of the budgets does not answer: "
 
 @app.command()
 def verify(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
-    """Look at every row again: sums, holds, prices, bookings, references. Fails where anything is wrong."""
+    """Check every row again: sums, holds, prices, bookings, references. Fails if anything is wrong."""
     from router.cli.offline import known_prices
     from router.config.load import load_policy
 
@@ -86,7 +86,7 @@ def verify(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
 
 @app.command()
 def info(as_json: JsonOption = False) -> None:
-    """Version, rows, size, and from when on it has them."""
+    """Show the ledger's version, rows and size, and the time from which on it has rows."""
     with ledger_there(settings_of(None)) as books:
         known = read(books)
     fields = {**asdict(known), "bytes_per_request": known.bytes_per_request}
@@ -101,7 +101,7 @@ def migrate(
     to: Annotated[int | None, typer.Option(metavar="N", help="Else the newest version.", min=1)] = None,
     lose_data: Annotated[bool, typer.Option("--lose-data", help="Give up what an older version can't hold.")] = False,
 ) -> None:
-    """Bring the ledger to a version: up, as `lowpass serve` does, or down, for an older lowpass."""
+    """Migrate the ledger to a version: up, as `lowpass serve` does, or down, for an older lowpass."""
     with ledger_of(settings_of(None)) as books, failing(ValueError, WouldLose):
         before = books.version()
         version = books.migrate(to, lose_data=lose_data)
@@ -112,7 +112,7 @@ def migrate(
 def backup(
     file: Annotated[Path, typer.Argument(help="A new file; only its owner may read it.")], as_json: JsonOption = False
 ) -> None:
-    """Copy the whole ledger into one file, as of one moment, while gateways go on."""
+    """Copy the whole ledger into one file, as of one moment, while gateways keep running."""
     with ledger_there(settings_of(None)) as books, failing(OSError, about=f"{file} can't be written: "):
         try:
             copied = copy(books, file, _progress("rows copied"))
@@ -124,7 +124,7 @@ def backup(
 
 @app.command()
 def restore(file: Annotated[Path, typer.Argument(help="What `lowpass ledger backup` wrote.")]) -> None:
-    """Fill an empty ledger, in a file or in PostgreSQL, with what a backup holds."""
+    """Fill an empty ledger, in a file or in PostgreSQL, from a backup."""
     unreadable = failing(OSError, about=f"{file} can't be read: ")
     with ledger_of(settings_of(None)) as books, failing(BackupBroken, NotEmpty), unreadable:
         copied = take(books, file, _progress("rows restored"))
@@ -139,7 +139,7 @@ def adjust(
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Correct what a request is charged: a row is added that its budgets, reports and exports follow."""
+    """Correct the charge of a request: adds a row that its budgets, reports and exports take into account."""
     from router.cli.offline import adjust_request
 
     settings = settings_of(policy)
@@ -166,7 +166,7 @@ def reconcile(
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare what a provider billed with the ledger, by day and model. Fails where a difference is not booked."""
+    """Compare what a provider billed with the ledger, by day and model. Fails if a difference is not booked."""
     from router.cli.offline import reconcile as compare
 
     settings = settings_of(policy)
@@ -194,7 +194,7 @@ def prices(
     forget: Annotated[str, typer.Option(metavar="MODEL", help="Its own price counts again.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Prices that statements of providers corrected, and by what evidence."""
+    """List prices that providers' statements corrected, with the evidence."""
     with ledger_there(settings_of(None)) as books, failing(LookupError):
         if forget:
             with books.writing() as connection:
@@ -210,7 +210,7 @@ def prices(
 
 @app.command()
 def upkeep() -> None:
-    """Move settled rows to the past, sum them up, drop those kept long enough. Gateways do the same by themselves."""
+    """Archive and sum up settled rows, delete those kept long enough. Gateways do the same by themselves."""
     settings = settings_of(None)
     with ledger_of(settings) as books:
         books.migrate()
@@ -245,7 +245,7 @@ def _show_differences(reconciled: "Reconciled") -> None:
 
 
 def _list(fields: dict[str, object]) -> None:
-    """One line each; times as dates, numbers with commas."""
+    """Prints one line for each field; times as dates, numbers with commas."""
     for name, value in fields.items():
         if isinstance(value, dict):
             _list({f"{name} of {table}": count for table, count in value.items() if count})
@@ -259,7 +259,7 @@ def _list(fields: dict[str, object]) -> None:
 
 
 def _progress(noun: str) -> Callable[[int], object]:
-    """For those who wait at a terminal."""
+    """Returns a callback that shows progress on a terminal; elsewhere it does nothing."""
     if not sys.stderr.isatty():
         return lambda _: None
     return lambda count: typer.echo(f"{count:,} {noun}\r", nl=False, err=True)

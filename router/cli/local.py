@@ -1,4 +1,4 @@
-"""`lowpass local`."""
+"""`lowpass local`: lists, plans, runs and exports local engines."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,12 +22,12 @@ from router.settings import Settings
 
 app = typer.Typer()
 
-# `lowpass local list | plan`: which engines there are; whether they fit, and what their tokens may cost.
+# `lowpass local list | plan`: which engines there are, whether they fit, and what their tokens may cost.
 
 
 @app.command("list")
 def list_engines(as_json: JsonOption = False) -> None:
-    """The engines that come with lowpass: kind, size, attention, GPUs, licence."""
+    """List the engines that come with lowpass: kind, size, attention, GPUs, licence."""
     specs = [read(name) for name in known()]
     if as_json:
         return echo_json(specs)
@@ -41,7 +41,7 @@ def plan_engines(
     gpus: Annotated[bool, typer.Option("--gpus", help="Show the kinds of GPUs that specs can name.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say before launching whether engines fit, and guess what their tokens cost. Fails if one does not fit."""
+    """Say before launching whether engines fit, and estimate what their tokens cost. Fails if one does not fit."""
     if gpus:
         if as_json:
             return echo_json(dict(GPUS))
@@ -66,7 +66,7 @@ def plan_engines(
 
 
 def _wanted(engines: Sequence[str] | None, settings: Settings) -> Sequence[str]:
-    """Those that are named; else those of the policy."""
+    """Returns the engines that were named, else those of the policy; the command fails if there are none."""
     from router.config.check import engines_needed
 
     names = engines or engines_needed(settings.policy)
@@ -76,7 +76,7 @@ def _wanted(engines: Sequence[str] | None, settings: Settings) -> Sequence[str]:
 
 
 def _planned(name: str) -> EnginePlan | str | None:
-    """None for an engine that lowpass does not run; else its plan, or why there is none."""
+    """Returns the engine's plan, or why there is none; None if lowpass does not run it."""
     try:
         spec = read(name)
         return None if isinstance(spec, External) else planned(spec)
@@ -98,7 +98,7 @@ _COLUMNS = (
 
 
 def _row(plan: EnginePlan) -> tuple[str, ...]:
-    """Sizes are GiB of one GPU, or of one replica on a CPU; prices at best to at worst."""
+    """Returns a row. Sizes: GiB of one GPU, or of one replica on a CPU; prices: from the best to the worst case."""
     cache_bytes = min(plan.kv_cache, max(plan.available - plan.weights - plan.overhead, 0)) + plan.prompt_cache
     left = plan.available - plan.weights - plan.overhead - cache_bytes
     sizes = (f"{size / 2**30:.2f}" for size in (plan.available, plan.weights, plan.overhead, cache_bytes, left))
@@ -126,7 +126,7 @@ _TOLD_EVERY_S = 10.0
 
 @app.command()
 def up(engines: Engines = None, policy: PolicyOption = None) -> None:
-    """Start engines that outlive this shell, and wait until they serve; without names, those of the policy."""
+    """Start engines that keep running after this shell, and wait until they serve; by default those of the policy."""
     settings, begun_s = settings_of(policy), time.monotonic()
     with failing(EngineError):
         specs = list(map(read, _wanted(engines, settings)))
@@ -138,7 +138,7 @@ def up(engines: Engines = None, policy: PolicyOption = None) -> None:
 
 @app.command()
 def down(engines: Engines = None) -> None:
-    """End engines that `up` started, after the requests that they have; without names, all of them."""
+    """Stop engines that `up` started, after their requests in progress; without names, all of them."""
     folder = settings_of(None).engines
     for engine in _chosen(record.records(folder), engines):
         if not engine.owned:
@@ -152,7 +152,7 @@ def down(engines: Engines = None) -> None:
 
 @app.command()
 def status(engines: Engines = None, as_json: JsonOption = False) -> None:
-    """Every replica that runs for this home folder, or did."""
+    """Show every replica that runs, or ran, for this home folder."""
     rows = [row for engine in _chosen(record.records(settings_of(None).engines), engines) for row in statuses(engine)]
     if as_json:
         return echo_json(rows)
@@ -170,7 +170,7 @@ def logs(
     engine: Annotated[str, typer.Argument(metavar="ENGINE")],
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is added.")] = False,
 ) -> None:
-    """What an engine said, and what became of it."""
+    """Print the log of an engine: its own output, and what happened to it."""
     folder, name = settings_of(None).logs, _name(engine)
     tails = {path: path.name.removeprefix(name).removesuffix("log").strip(".") for path in folder.glob(f"{name}*.log")}
     paths = sorted(path for path, number in tails.items() if not number or number.isdigit())
@@ -183,8 +183,8 @@ def logs(
 
 
 def _start(spec: EngineSpec, settings: Settings) -> Popen[bytes] | EngineRecord | None:
-    """Its new process, or what is known of one that runs; None: somebody else runs it. Raises `EngineError` if nothing
-    can be written."""
+    """Starts an engine. Returns its process, or the record of one that runs already; None if lowpass does not run it.
+    Raises `EngineError` if its files can't be written."""
     running = record.read(settings.engines, spec.name)
     if running and running.owned:
         return running
@@ -194,7 +194,7 @@ def _start(spec: EngineSpec, settings: Settings) -> Popen[bytes] | EngineRecord 
 
 
 def _outcome(spec: EngineSpec, started: Popen[bytes] | EngineRecord | None, settings: Settings, begun_s: float) -> str:
-    """Says when it serves; else, why it does not."""
+    """Waits until the engine serves and says so; if it fails, returns why."""
     if isinstance(started, EngineRecord):
         return _already(spec, started)
     if started is None:
@@ -210,12 +210,12 @@ def _outcome(spec: EngineSpec, started: Popen[bytes] | EngineRecord | None, sett
             spoke_s = time.monotonic()
             typer.echo(f"{name} is starting: {spoke_s - begun_s:.0f} s (`lowpass local logs {name}`)", err=True)
         time.sleep(_LOOK_EVERY_S)
-    now = record.read(settings.engines, name)  # another `up` may have been quicker
+    now = record.read(settings.engines, name)  # another `up` may have started it first
     return _already(spec, now) if now and now.owned else supervisor.why_ended(settings.logs, name)
 
 
 def _already(spec: EngineSpec, running: EngineRecord) -> str:
-    """Says that it is up; else, that it runs with another spec."""
+    """Says that the engine is up already; returns an error if it runs with another spec."""
     process = running.process.pid
     if running.digest != record.digest(spec):
         remedy = f"`lowpass local down {spec.name}`" if running.owner == "up" else "end that gateway"
@@ -236,13 +236,13 @@ def _chosen(records: Sequence[EngineRecord], engines: Sequence[str] | None) -> S
 
 
 def _name(engine: str) -> str:
-    """An engine is named as its spec names it, whether that or the spec's path is given."""
+    """Returns the name of an engine that is given by name, or by the path of its spec."""
     with failing(EngineError):
         return read(engine).name if engine.endswith((".yaml", ".yml")) else engine
 
 
 def _say(path: Path, start: int) -> int:
-    """Prints from `start`, or anew where the file was begun anew; its length."""
+    """Prints the log from byte `start`, or all of it if it was begun anew; returns its length."""
     with path.open("rb") as file:
         if file.seek(0, 2) < start:
             start = 0
@@ -262,7 +262,7 @@ ExternalOption = Annotated[
 
 @app.command("compose")
 def compose(engines: ManifestEngines, external: ExternalOption = False, as_json: JsonOption = False) -> None:
-    """Services for a compose file, one for each replica."""
+    """Print services for a compose file, one for each replica."""
     with failing(EngineError):
         specs = list(map(read, engines))
         if external:
@@ -273,7 +273,7 @@ def compose(engines: ManifestEngines, external: ExternalOption = False, as_json:
 
 @app.command("kubernetes")
 def kubernetes(engines: ManifestEngines, external: ExternalOption = False, as_json: JsonOption = False) -> None:
-    """Objects of Kubernetes: weights, pods, their names, and who may talk to them."""
+    """Print Kubernetes objects: weights, pods, their services, and who may connect to them."""
     with failing(EngineError):
         specs = list(map(read, engines))
         if external:
@@ -290,14 +290,14 @@ def nodes(
     head: Annotated[str, typer.Option(help="Address of the first node, as the others reach it.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Commands for an engine over several machines: what to start on each."""
+    """Print the commands to start on each machine for an engine that spans several."""
     with failing(EngineError):
         machines = manifests.nodes(read(engine), head)
         echo_json(machines) if as_json else typer.echo("\n\n".join("\n".join(node.lines) for node in machines))
 
 
 def _echo_external(specs: list[EngineSpec], hosts: Callable[[Vllm], Iterable[str]], as_json: bool) -> None:
-    """One spec of a running engine: a file has no room for more."""
+    """Prints the spec by which a gateway finds a running engine; the command fails for several, as a file holds one."""
     if len(specs) > 1:
         fail("--external writes the spec of one engine: name one at a time")
     spec = launched(specs[0])

@@ -1,4 +1,4 @@
-"""What commands do with a policy and a ledger by themselves: read the budgets, correct charges."""
+"""What commands do with a policy and a ledger without the gateway: read budgets, correct charges."""
 
 import asyncio
 import pathlib
@@ -28,8 +28,8 @@ from router.types.request import DAY_MS
 
 
 def budget_standings(settings: Settings) -> Sequence[BudgetStanding]:
-    """As the store has it now, gateway or not. Raises `ConfigError`, `StoreUnavailable`."""
-    from router.app import Stores  # brings the whole gateway
+    """Returns the standings in the budgets' store, gateway or not. Raises `ConfigError`, `StoreUnavailable`."""
+    from router.app import Stores  # imports the whole gateway
 
     ledger = ledger_of(settings)
     budgets = declared(settings, ledger)
@@ -48,13 +48,13 @@ def budget_standings(settings: Settings) -> Sequence[BudgetStanding]:
 
 
 def known_prices(ledger: Ledger) -> Prices:
-    """Every table that each model of the catalog has had, and what was measured of local engines."""
+    """Returns every price table that each catalog model has had, and the measured prices of local engines."""
     with ledger.reading() as connection:
         return {**shipped().prices, ANY_MODEL: versions(connection)}
 
 
 def directory(path: pathlib.Path, ledger: Ledger) -> Directory:
-    """Every price that catalog, policy or ledger know, and who provides. Raises `ConfigError`, `LedgerUnavailable`."""
+    """Returns all prices in catalog, policy and ledger, and providers. Raises `ConfigError`, `LedgerUnavailable`."""
     targets = load_policy(path).targets.values()
     prices = {model: dict(tables) for model, tables in known_prices(ledger).items()}
     for target in targets:
@@ -65,11 +65,11 @@ def directory(path: pathlib.Path, ledger: Ledger) -> Directory:
     return Directory(prices, entities, frozenset(provider.id for provider in providers if provider.local))
 
 
-# Corrections of charges, as commands make them while gateways run: rows of the ledger, and the budgets' own store.
+# Corrections of charges while gateways run: rows in the ledger, and changes in the budgets' store.
 
 
 class Reconciled(Struct, frozen=True):
-    """`form`: what kind of statement it was. `corrections`: rows that were written. `left_out`: lines of today."""
+    """`form`: kind of statement. `corrections`: number of rows written. `left_out`: lines of today or later."""
 
     form: str
     comparison: Comparison
@@ -78,7 +78,7 @@ class Reconciled(Struct, frozen=True):
 
 
 def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: int, reason: str) -> Adjusted:
-    """Lets a request cost so many nano-USD in all. Raises `NotAdjustable`, `ConfigError` and `StoreUnavailable`."""
+    """Sets the total charge of a request, in nano-USD. Raises `NotAdjustable`, `ConfigError` and `StoreUnavailable`."""
     budgets = declared(settings, ledger)
     follow(settings, ledger, budgets, [])
     correction = Correction(actor=COMMAND_LINE, source="operator", cause="stated", reason=reason)
@@ -91,10 +91,10 @@ def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: in
 def reconcile(
     settings: Settings, ledger: Ledger, provider: str, lines: Sequence[str], *, book: bool, today: bool, whole: bool
 ) -> Reconciled:
-    """A provider's statement against the ledger; `book`: differences are booked, and the estimates learn from them.
-    `today`: the day (UTC) that is not over counts too. `whole`: what the statement lacks was not billed.
+    """Compares a provider's statement with the ledger. `book`: differences are booked, and estimates learn from them;
+    `today`: includes the current day (UTC); `whole`: what the statement lacks was not billed.
 
-    Raises `StatementError`, `LookupError` for a provider that the ledger does not have, and as `adjust_request`.
+    Raises `StatementError`, `LookupError` for a provider without rows in the ledger, and as `adjust_request`.
     """
     form, every_line = read(lines)
     unfinished = now_ms() // DAY_MS
@@ -127,9 +127,9 @@ def reconcile(
 
 
 def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
-    """Windows in Redis beside the bookings, in both directions, without rates. Raises `StoreUnavailable`.
+    """Returns differences between windows in Redis and their bookings, rates excluded. Raises `StoreUnavailable`.
 
-    Where the ledger is a file Redis may have more: what gateways with other files booked."""
+    With a ledger in a file Redis may have more, as other gateways on it have their own files."""
     assert settings.redis_url is not None  # noqa: S101
     now = now_ms()
     since = {
@@ -146,7 +146,7 @@ def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
 
 
 def declared(settings: Settings, ledger: Ledger) -> Sequence[Budget]:
-    """Budgets of the policy, with the limits that stand in their place now, and limits of keys."""
+    """Returns the policy's budgets, with limits set by administrators, and the limits of keys."""
     policy = load_policy(settings.policy).budgets
     with ledger.reading() as connection:
         raised = limits(connection)
@@ -160,7 +160,7 @@ def units(budgets: Sequence[Budget]) -> Mapping[str, Unit]:
 
 @contextmanager
 def writing(settings: Settings, ledger: Ledger) -> Iterator[tuple[Connection, Connection]]:
-    """The ledger, and what has its bookings: the same, but for budgets of this machine beside a ledger elsewhere."""
+    """Yields connections to the ledger and to the bookings: a local file if the ledger is elsewhere without Redis."""
     ledger.migrate()
     with ledger.writing() as connection:
         if settings.database_url is None or settings.redis_url is not None:
@@ -171,9 +171,9 @@ def writing(settings: Settings, ledger: Ledger) -> Iterator[tuple[Connection, Co
 
 
 def follow(settings: Settings, ledger: Ledger, budgets: Sequence[Budget], adjusted: Sequence[Adjusted]) -> None:
-    """In Redis the accounts that still count what was corrected. Elsewhere the bookings are the accounts.
+    """Applies corrections to the accounts in Redis that still count them. Without Redis the bookings are the accounts.
 
-    Raises `StoreUnavailable`, for nothing to follow too.
+    Raises `StoreUnavailable`, even if there is nothing to apply.
     """
     if settings.redis_url is None:
         return
@@ -204,11 +204,11 @@ def follow(settings: Settings, ledger: Ledger, budgets: Sequence[Budget], adjust
 
 
 def _counting(booking: Booking, budgets: Sequence[Budget], at_ms: int) -> Account | None:
-    """The account, as one that refuses nothing; None: its window has passed."""
+    """Returns the account to correct, as a soft one; None if its window has passed or its budget is gone."""
     name, _, value = booking.account.partition("|")
     budget = next((budget for budget in budgets if budget.id == name), None)
     if budget is None:
-        # One that was split off; those of budgets that the policy has no longer limit nothing.
+        # A child budget; accounts of budgets that the policy no longer has limit nothing.
         return None if value else Account(id=name, budget=name, scope="", limit=1, hard=False)
     account = budget.pot(value, at_ms)
     if booking.window_start_ms < account.since_ms:
