@@ -1,1 +1,1 @@
-"""Policy files → one frozen Config; every mistake with its place and its remedy."""
+"""Reads policy files into a frozen `Config`, or reports every mistake with its place and remedy."""

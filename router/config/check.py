@@ -1,4 +1,4 @@
-"""What a policy must fulfil beyond its shape; every error at once."""
+"""Checks of a policy beyond its schema, and loading: all errors are reported at once."""
 
 import hashlib
 from collections import defaultdict
@@ -25,13 +25,13 @@ from router.types.target import ServedEngine, Target
 from router.types.yaml_file import Loc, Problem, YamlFile, construct, in_order, pairs, parse, read_bytes
 from router.types.yaml_model import read_model
 
-# Second opinions: one detector asks at most, somebody of this machine, and only where there is something to ask.
+# Second opinions: at most one detector gives them, from a local target, and only if another one asks for them.
 
 _AT: Loc = ("sensitivity", "detectors")
 
 
 def check_opinion(source: YamlFile, sensitivity: Sensitivity, names: Sequence[str]) -> None:
-    """`names` are those of all targets that the file declares, those with mistakes included."""
+    """Checks the detectors' second opinions. `names`: all targets that the file declares, also those with mistakes."""
     asking = tuple(_asking(sensitivity))
     for index, second in asking:
         if names and second.target not in names:
@@ -48,7 +48,7 @@ def check_opinion(source: YamlFile, sensitivity: Sensitivity, names: Sequence[st
 
 
 def check_asked(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
-    """`targets`: all that could be built."""
+    """Checks that second opinions come from local targets. `targets`: those that could be built."""
     for index, second in _asking(sensitivity):
         target = targets.get(second.target)
         if target is not None and not target.provider.local:
@@ -64,14 +64,14 @@ def _asking(sensitivity: Sensitivity) -> Iterator[tuple[int, SecondOpinion]]:
             yield index, detector
 
 
-# What a route says beside its strategy: nothing that it needs and lacks, nothing that can never take effect.
+# What a route states besides its strategy: nothing may be missing, nothing without effect.
 
 _FORECAST_ONLY = ("failure_cost_usd", "min_pass_rate", "exploration")
-"""Keys that only strategies heed which go by forecasts."""
+"""Keys that only strategies based on forecasts use."""
 
 
 def check_outcomes(source: YamlFile, policy: Policy, targets: Iterable[str]) -> None:
-    """Verifiers and judges. `targets`: all that the file declares."""
+    """Checks verifiers and judges. `targets`: all that the file declares."""
     for name, row in policy.routes.items():
         loc, known = ("routes", name), tuple(targets)
         if row.judge is not None and row.judge.target not in known:
@@ -113,18 +113,18 @@ def _check_weighing(source: YamlFile, name: str, row: RouteRow) -> None:
 
 
 def _absent(source: YamlFile, name: str, row: RouteRow, keys: tuple[str, ...]) -> bool:
-    """None of them is there, not even as a mistake."""
+    """Returns whether none of the keys is stated, not even with a mistake."""
     return all(getattr(row, key) is None and ("routes", name, key) not in source.dropped for key in keys)
 
 
-# What the keys of a budget mean together: one limit, a window that can be, nothing that can never take effect.
+# The keys of a budget together: one limit, a possible window, nothing without effect.
 
 _OURS = ("key.limit", "key.rpm", "key.tpm", "key.parallel", "loops.session_usd", SESSION_TURNS)
 _FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
 
 
 def check_budgets(source: YamlFile, policy: Policy, routes: Sequence[str], targets: Sequence[str]) -> None:
-    """`routes` and `targets` are all that the file declares, those with mistakes included."""
+    """Checks the budgets. `routes`, `targets`: all that the file declares, also those with mistakes."""
     ids = [budget.id for budget in policy.budgets]
     serves = {name: row.strategy.names() for name, row in policy.routes.items()}
     for index, budget in enumerate(policy.budgets):
@@ -168,7 +168,7 @@ def _check_names(source: YamlFile, at: Loc, budget: Budget, routes: Sequence[str
 
 
 def _without_effect(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iterator[Found]:
-    """Keys that the other keys of the budget leave nothing to do."""
+    """Yields keys that can have no effect because of the budget's other keys."""
     rolls = isinstance(budget.window, RollingWindow)
     if "timezone" in budget.model_fields_set and (rolls or budget.window_name in ("lifetime", "request")):
         problem = f"a {budget.window_name} window has no time zone"
@@ -186,7 +186,7 @@ def _without_effect(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iter
         yield "outage", "fail_open_within_usd is more than the whole budget", "lower it, or raise limit_usd"
     if budget.webhook is not None and not budget.alerts:
         yield "webhook", "a webhook without alerts is never called", "add alerts: [0.8, 1], or remove webhook"
-    # A client may pin any target, but then names no route.
+    # Requests that pin a target name no route, so this budget does not bind them.
     reached = {target for route in budget.routes for target in serves.get(route, budget.targets)}
     if budget.routes and budget.targets and reached.isdisjoint(budget.targets):
         problem = f"route {' or '.join(budget.routes)} has none of these targets: it binds nothing"
@@ -205,8 +205,8 @@ def _idle_in_each_request(budget: Budget) -> Iterator[Found]:
 
 
 def _check_circles(source: YamlFile, budgets: Sequence[Budget], routes: Iterable[str]) -> None:
-    """A request that fits nowhere must not be sent around for ever."""
-    # From each route that a budget binds to the one that it downgrades to.
+    """Reports downgrades by which a request that fits nowhere would be sent around for ever."""
+    # (index of the budget, route that it binds, route that it downgrades to)
     ways = []
     for index, budget in enumerate(budgets):
         if isinstance(budget.exhausted, Downgrade):
@@ -229,11 +229,11 @@ def _reachable(origin: str, ways: Sequence[tuple[str, str]]) -> set[str]:
     return reached
 
 
-# What the names in a policy refer to: nothing unknown, nothing that can never take effect.
+# The names that a policy refers to: nothing unknown, nothing without effect.
 
 
 class DeclaredNames:
-    """What the file declares, its broken parts included: a mistake in a target must not make its routes wrong."""
+    """All names in the file, those with mistakes included: a mistake in a target must not make its routes wrong."""
 
     def __init__(self, source: YamlFile) -> None:
         self.targets = _keys(source, ("targets",))
@@ -296,7 +296,7 @@ def _check_aliases(source: YamlFile, policy: Policy, names: DeclaredNames) -> No
 
 
 def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, ServedEngine]) -> Config:
-    """The config of a sound policy file; raises ConfigError with all problems in the order of the file.
+    """Returns the config of a valid policy file; raises `ConfigError` with all problems in the order of the file.
 
     `engines`: those that targets may name.
     """
@@ -307,7 +307,7 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapp
 def load_text(
     name: str, data: bytes, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, ServedEngine]
 ) -> Config:
-    """`load` of what is no file: `name` stands for it where its mistakes are told."""
+    """Returns the config of a policy that is not in a file; problems name `name` as its file. Raises as `load`."""
     source = YamlFile(name, environ=environ)
     return _sound(_examine(data, source, catalog, engines), source)
 
@@ -315,14 +315,14 @@ def load_text(
 def problems(
     path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, ServedEngine]
 ) -> tuple[Problem, ...]:
-    """All problems of a policy file in its order. Where `load` succeeds, only those that time has made."""
+    """Returns all problems of a file in its order; those of a valid file come from time alone (expired evidence)."""
     source = YamlFile(str(path), environ=environ)
     _examine(read_bytes(path, source), source, catalog, engines)
     return in_order([*source.problems, *source.passed])
 
 
 def engines_needed(path: Path) -> tuple[str, ...]:
-    """Names of the engines that the targets name, in the file's order; of a broken file, those that can be seen."""
+    """Returns the engines that targets name, in the file's order; of an invalid file, those that can be read."""
     source = YamlFile(str(path), environ={})
     parse(read_bytes(path, source), source)
     values = construct(source.root, source) if source.root else None
@@ -339,7 +339,7 @@ def _sound(config: Config | None, source: YamlFile) -> Config:
 
 
 def _examine(data: bytes, source: YamlFile, catalog: Catalog, engines: Mapping[str, ServedEngine]) -> Config | None:
-    """None, and why, in `source`."""
+    """Returns the config; None without one. All problems are reported to `source`."""
     parse(data, source)
     if source.root is None:
         return None
@@ -360,7 +360,7 @@ def _examine(data: bytes, source: YamlFile, catalog: Catalog, engines: Mapping[s
 
 
 def _with_own_prices(targets: dict[str, Target], version: str) -> dict[str, Target]:
-    """Providers know what the policy says that their models cost, by those names: one may answer for another."""
+    """Adds the policy's prices to its providers by their models' names, since one model may answer for another."""
     prices = defaultdict[str, dict[str, Price]](dict)
     for target in targets.values():
         model, price = target.model, target.model.price
@@ -396,18 +396,18 @@ def _config(path: str, digest: str, policy: Policy, targets: dict[str, Target]) 
     )
 
 
-# The policy file changes while a gateway runs.
+# Changes of the policy file while a gateway runs.
 
 
 class Watcher:
-    """Make it before the first load: then no edit falls between the two. Pure but for the file; owns no thread."""
+    """Detects edits of a policy file. Create it before the first load, so that none is missed. Owns no thread."""
 
     def __init__(self, path: Path, load: Callable[[Path], Config]) -> None:
         self._path, self._load = path, load
         self._stamp = _stamp(path)
 
     def poll(self) -> Config | ConfigError | None:
-        """What the file says now, if it changed since the last look; a file that went missing is a change too."""
+        """Loads the file if it changed since the last call, or vanished; returns the config or the error, else None."""
         stamp = _stamp(self._path)
         if stamp == self._stamp:
             return None
@@ -419,7 +419,7 @@ class Watcher:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Time, size and inode: editors and mounted volumes replace the file without a later time."""
+    """Returns time, size and inode: editors and mounted volumes may replace a file without a later time."""
     try:
         status = path.stat()
     except OSError:
@@ -427,16 +427,16 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-# What a key can be given under a policy.
+# Names that a key may be given under a policy.
 
 _ID_LENGTH = 32
-"""Of a budget that was split off."""
+"""Length of the id of a budget that was split off."""
 _NEW_TAG = ". For a tag that no budget has: --new-tag, by API new_tags."
 
 
 def check_terms(terms: KeyTerms, config: Config, new_tags: Collection[str] = ()) -> None:
-    """Raises ValueError for all names at once that the policy does not know. `new_tags`: meant, though no budget has
-    them."""
+    """Raises `ValueError` that lists all names unknown to the policy. `new_tags`: tags that are intended, although no
+    budget names them."""
     if problems := "; ".join(_unknown(terms, config, new_tags)):
         raise ValueError(f"{problems} (policy {config.path})")
 

@@ -1,4 +1,4 @@
-"""A policy made of a LiteLLM proxy's configuration (`lowpass import litellm`), and what of it has no counterpart."""
+"""Translates a LiteLLM configuration into a policy (`lowpass import litellm`), and lists what has no counterpart."""
 
 import re
 from collections import Counter
@@ -14,11 +14,11 @@ from router.types.yaml_file import Loc, Problem, YamlFile, construct, dotted, in
 
 _TABLES: dict[str, Any] = load_data(__file__, "litellm.yaml")
 _WORST_CASE = {"input": 20, "output": 100}
-"""USD per million tokens of a target without a price."""
+"""Rates in USD per million tokens charged for targets without a price."""
 
 
 def policy_of(config: Path) -> tuple[dict[str, Any], tuple[Problem, ...]]:
-    """The policy as plain values, and what needs a look, each with its place. Raises `ConfigError` where the file is no
+    """Returns the policy as plain values, and the places that need a look. Raises `ConfigError` if the file is not a
     LiteLLM configuration."""
     source = YamlFile(str(config), noun="LiteLLM configuration", start="'model_list:'")
     parse(read_bytes(config, source), source)
@@ -36,14 +36,14 @@ def policy_of(config: Path) -> tuple[dict[str, Any], tuple[Problem, ...]]:
 
 
 class LitellmImport:
-    """One configuration. What is understood is taken out of `rest`; what stays there is reported with its place."""
+    """One configuration. What is translated is removed from `_rest`; what remains is reported with its place."""
 
     def __init__(self, source: YamlFile, settings: dict[str, Any]) -> None:
         self._source, self._rest = source, settings
         sections = [settings.get(name) for name in ("litellm_settings", "router_settings")]
         self._litellm, self._router = [section if isinstance(section, dict) else {} for section in sections]
         self._fallbacks: dict[str, list[str]] = {}
-        """By the name that failed, `*` for all: lowpass asks the next target whatever the failure was."""
+        """Fallbacks of a name, `*` for all names: lowpass asks the next target whatever the failure was."""
         for section in (self._litellm, self._router):
             for kind in ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks"):
                 for row in section.pop(kind, None) or ():
@@ -52,9 +52,9 @@ class LitellmImport:
                 self._fallbacks["*"] = others
         self._targets: dict[str, dict[str, Any]] = {}
         self._known: dict[str, tuple[str, Collection[str]]] = {}
-        """By target: its provider, and what it can do."""
+        """Target → (provider, capabilities)."""
         self._groups: dict[str, dict[str, float]] = {}
-        """By the name that clients send: targets and their weights."""
+        """Name that clients send → its targets and their weights."""
 
     def policy(self) -> dict[str, Any]:
         deployments = self._rest.get("model_list") or []
@@ -111,7 +111,7 @@ class LitellmImport:
         if base := params.pop("api_base", None) or params.pop("base_url", None):
             address = _variable(str(base)).rstrip("/")
             target["base_url"] = address + ("" if "/v1" in address else _TABLES["paths"].get(provider, ""))
-        params.pop("api_version", None)  # the address has none
+        params.pop("api_version", None)  # not part of lowpass' URLs
         if key := params.pop("api_key", None):
             target["api_key"] = self._key(loc, str(key), provider)
         elif variable := shipped().providers[provider].key_env:
@@ -135,7 +135,7 @@ class LitellmImport:
         return target
 
     def _model(self, loc: Loc, sent: str, stated: str | None) -> tuple[str, str]:
-        """lowpass' provider, and the model's name there."""
+        """Returns (lowpass' provider, name of the model there)."""
         prefix, _, rest = sent.partition("/")
         known = _TABLES["providers"]
         if stated in known:
@@ -151,7 +151,7 @@ class LitellmImport:
     def _written_out(
         self, loc: Loc, provider: str, model: str, params: dict[str, Any], info: dict[str, Any]
     ) -> dict[str, Any]:
-        """A model that the catalog does not have, or has at another price."""
+        """Returns a model that the catalog lacks, or has at another price, as a policy writes it out."""
         cards = shipped().models
         card, _ = cards.get(f"{provider}/{model}") or cards.get(f"openai/{info.pop('base_model', model)}") or (None, "")
         sizes = {
@@ -188,7 +188,7 @@ class LitellmImport:
         return written
 
     def _key(self, loc: Loc, key: str, provider: str) -> str:
-        """A reference to the environment. A key in clear is never copied."""
+        """Returns a reference to an environment variable. A key in clear text is never copied."""
         if key.startswith("os.environ/"):
             return _variable(key)
         variable = shipped().providers[provider].key_env or f"{provider.upper()}_API_KEY"
@@ -196,12 +196,12 @@ class LitellmImport:
         return f"${{{variable}}}"
 
     def _others(self, name: str) -> list[str]:
-        """Names that are asked when this one fails."""
+        """Returns the names that are asked if this one fails."""
         others = self._fallbacks.get(name, self._fallbacks.get("*", []))
         return [other for other in others if isinstance(other, str) and other != name]
 
     def _routes(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """A route for each name that stands for several targets, and `auto`, which goes by cost of pass."""
+        """Yields a route for each name with several targets, and `auto`, with the strategy `cost_of_pass`."""
         strategy = self._router.pop("routing_strategy", "simple-shuffle")
         if strategy not in ("simple-shuffle", "cost-based-routing"):
             remedy = "shared by weight here; queues and latency count where a route has a deadline: docs/routing.md"
@@ -234,7 +234,7 @@ class LitellmImport:
                 yield {"id": provider, "limit_usd": size, "targets": targets} | _window(period)
 
     def _report(self, loc: Loc, value: object) -> None:
-        """What was not understood, each key with what to do about it."""
+        """Reports each key that was not translated, with its remedy."""
         if isinstance(value, dict | list) and len(loc) < (4 if loc[:1] == ("model_list",) else 2):
             for key, child in value.items() if isinstance(value, dict) else enumerate(value):
                 if key not in _TABLES["understood"]:
@@ -247,7 +247,7 @@ class LitellmImport:
 
 
 def _slug(name: str) -> str:
-    """As a policy may name a target."""
+    """Returns a name that is valid in a policy."""
     return re.sub(r"[^\w.:/-]+", "-", name, flags=re.ASCII).strip("-._:/")[:128] or "model"
 
 

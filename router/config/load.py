@@ -1,4 +1,4 @@
-"""Policy files against the shipped catalog and this machine's environment: loaded, or all that is wrong with them."""
+"""Loads or checks policy files against the shipped catalog and this machine's environment."""
 
 import os
 import re
@@ -15,21 +15,21 @@ from router.types.target import ServedEngine
 from router.types.yaml_file import Problem
 
 shipped = catalog.shipped
-"""The models and providers that come with lowpass."""
+"""Returns the catalog of models and providers that comes with lowpass."""
 NAME = "pasted"
-"""Stands for the file of a policy that is tried."""
+"""Name that stands for the file of a pasted policy."""
 _VARIABLE = re.compile(rb"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-)?")
 _STAND_IN = "1"
-"""Good as a word, as a number and in an address."""
+"""Value of each variable in a pasted policy: valid as a word, as a number and in a URL."""
 
 
 def load_policy(path: Path, engines: Mapping[str, ServedEngine] | None = None) -> Config:
-    """Raises `ConfigError` with every problem; `engines`: those that targets may name, else what could be launched."""
+    """Returns the config; by default targets may name any launchable engine. Raises `ConfigError` with all problems."""
     return load(path, shipped(), os.environ, unlaunched(path) if engines is None else engines)
 
 
 def reload_policy(path: Path, running: Mapping[str, ServedEngine]) -> Config:
-    """`load_policy` of a gateway that serves already: it has started the engines that it is going to."""
+    """Loads a policy in a running gateway: an engine that it did not start is a mistake. Raises `ConfigError`."""
     problem = "the engine '{}' is not one of those that this gateway started"
     remedy = "restart the gateway: it starts what its policy names"
     late = {
@@ -40,12 +40,12 @@ def reload_policy(path: Path, running: Mapping[str, ServedEngine]) -> Config:
 
 
 def inspect_policy(path: Path) -> tuple[Problem, ...]:
-    """Everything that is wrong with a policy file; engines count as running."""
+    """Returns all problems of a policy file; engines count as running."""
     return problems(path, shipped(), os.environ, unlaunched(path))
 
 
 def region_notes(path: Path) -> tuple[str, ...]:
-    """Where the regions of a sound policy have prices of their own."""
+    """Returns a line for each target of a valid policy whose region has prices of its own."""
     targets = load_policy(path).targets.values()
     return tuple(
         f"{target.id}: in region {target.region} {target.model.id} costs "
@@ -57,22 +57,22 @@ def region_notes(path: Path) -> tuple[str, ...]:
 
 
 def unconfirmed_prices(days: int) -> tuple[str, ...]:
-    """A line for each model of the catalog whose price no list has confirmed for so many days."""
+    """Returns a line for each catalog model whose price was last confirmed more than `days` days ago."""
     today = datetime.now(UTC).date()
     ages = {model: (today - table.checked).days for model, table in catalog.in_force().items()}
     return tuple(f"{model}: last confirmed {age} days ago" for model, age in ages.items() if age > days)
 
 
 def unlaunched(path: Path) -> Mapping[str, ServedEngine]:
-    """Engines that `lowpass serve` could launch: those that come with lowpass, and the specs that the policy names."""
+    """Returns the engines that `lowpass serve` could launch: the shipped ones, and specs that the policy names."""
     return Unlaunched(engines_needed(path))
 
 
 def try_policy(text: bytes, in_force: Path) -> Config | tuple[Problem, ...]:
-    """`text` as a config, or all that is wrong with it; nothing of it is kept. It may name the engines of the policy in
-    force, and those that come with lowpass; no other file is looked at."""
-    # Every variable is set that the text names, but for those that it has a value for: somebody who may read reports
-    # can learn neither what the gateway's own are, nor which of them there are.
+    """Returns the config of `text`, or all its problems; stores nothing. `text` may name the shipped engines and those
+    of the policy in force; no other file is read."""
+    # All variables in the text are set to a stand-in, except those with a default: the dashboard's users can learn
+    # neither the values of the gateway's variables nor which ones exist.
     names = _VARIABLE.findall(text)
     defaulted = {name for name, default in names if default}
     pretended = {name.decode(): _STAND_IN for name, _ in names if name not in defaulted}

@@ -1,4 +1,4 @@
-"""The policy file as Pydantic models, and the configuration that is made of it."""
+"""The policy file as Pydantic models, and the `Config` made of it."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -35,10 +35,10 @@ from router.types.request import Modality
 from router.types.target import AbandonedAnswer, Benchmark, Capability, Contract, Licence, Model, Provider, Target, Task
 from router.types.yaml_model import YamlPart, form
 
-# The shape of a price in a policy file.
+# A price in a policy file.
 
 Rate = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
-"""USD per million tokens, or for one of a unit."""
+"""USD per million tokens, or per unit in `each`."""
 Hours = Annotated[str, StringConstraints(pattern=HOURS)]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
@@ -46,7 +46,7 @@ _EFFECTS = frozenset({*RATES, "each", "times"})
 
 
 class _RatesRow(YamlPart):
-    """Those that may be left out: such tokens are charged as their nearest dearer kin."""
+    """Optional rates: tokens without one are charged at the rate of a related kind (docs/policy.md), never as free."""
 
     cache_read: Rate | None = None
     cache_read_explicit: Rate | None = None
@@ -65,7 +65,7 @@ class _RatesRow(YamlPart):
 
 
 class PriceRule(_RatesRow):
-    """What changes for some calls: all selectors must match; later rules win."""
+    """Changes the price of some calls: all conditions must hold; later rules win."""
 
     above: int | None = Field(None, gt=0, description="More input tokens than this; reprices the whole request.")
     service_tier: str | None = Field(None, min_length=1)
@@ -99,7 +99,7 @@ class PriceRule(_RatesRow):
 
 
 class PriceRow(_RatesRow):
-    """USD per million tokens."""
+    """Price of a model, in USD per million tokens."""
 
     input: Rate
     output: Rate
@@ -109,7 +109,7 @@ class PriceRow(_RatesRow):
         return priced(self.model_dump(exclude_none=True), version, assumed=assumed)
 
 
-# The shape of a policy file. What its names mean is checked in check.py and sensitivity.py.
+# The schema of a policy file. check.py and sensitivity.py check what its names refer to.
 
 
 def _address(url: str) -> str:
@@ -123,7 +123,7 @@ def _address(url: str) -> str:
 
 
 Name = Annotated[str, form("name"), StringConstraints(max_length=128)]
-"""Travels in headers, URLs and reports."""
+"""Name of a target, route or class; appears in headers, URLs and reports."""
 Tokens = Annotated[int, Field(gt=0)]
 Milliseconds = Annotated[int, Field(gt=0)]
 Language = Annotated[str, form("language")]
@@ -135,7 +135,7 @@ HeaderValue = Annotated[str, form("header_value")]
 
 
 class ThinkingRow(YamlPart):
-    """`levels` from least to most; `tokens` a typical p90 for each."""
+    """How a model thinks: `levels` from least to most; `tokens`: typical tokens (p90) of each level."""
 
     contract: Contract
     levels: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class ThinkingRow(YamlPart):
 
 
 class ModelRow(YamlPart):
-    """A model that the catalog doesn't know, or knows under other terms."""
+    """A model that the catalog does not have, or that differs from the catalog's."""
 
     name: Annotated[str, StringConstraints(min_length=1)] = Field(description="What the provider calls it.")
     provider: str = Field(description="A provider of the catalog.")
@@ -170,7 +170,7 @@ class TimeoutsRow(YamlPart):
 
 
 class TermsRow(YamlPart):
-    """What its provider promises here and not to everybody. What is left out is as in the catalog."""
+    """What the provider promises this target beyond its general terms; keys left out are as in the catalog."""
 
     training: bool | None = Field(None, description="The provider may train on inputs.")
     retention_days: int | None = Field(None, ge=0, description="How long inputs are kept, abuse logs included.")
@@ -194,7 +194,7 @@ class PromptRow(YamlPart):
 
 
 class TargetRow(YamlPart):
-    """A model at an effort, at one place."""
+    """A target: a model at one effort, at one place."""
 
     model: Annotated[Annotated[str, Tag("word")] | Annotated[ModelRow, Tag("inline")], Discriminator(_form)] = Field(
         description="The id of a catalog model, or a model written out."
@@ -223,7 +223,7 @@ class TargetRow(YamlPart):
 
 
 class RouteRow(YamlPart):
-    """What is at stake may also be said by classes and by requests themselves."""
+    """A route: a strategy over targets, and what is at stake, which classes and requests may state too."""
 
     strategy: Strategy
     failure_cost_usd: Usd | None = Field(None, description="What a wrong answer costs its user.")
@@ -239,7 +239,7 @@ class RouteRow(YamlPart):
 
 
 class Unscannable(YamlPart):
-    """The class of what nobody here can read; the default class where none is named."""
+    """Class of content that can't be scanned, by its kind; the default class where none is named."""
 
     image: str | None = None
     audio: str | None = None
@@ -248,7 +248,7 @@ class Unscannable(YamlPart):
 
 
 class Sensitivity(YamlPart):
-    """Unlabelled requests have class `default`, and every other has it as well."""
+    """Sensitivity classes and detectors. Every request has the class `default`, in addition to any others."""
 
     default: str = "internal"
     classes: dict[Name, Requirements] = Field(
@@ -260,24 +260,24 @@ class Sensitivity(YamlPart):
     @field_validator("classes")
     @classmethod
     def _in_order(cls, classes: dict[str, Requirements]) -> dict[str, Requirements]:
-        """The file's order where no rank is given, or the same one twice."""
+        """Sorts the classes by rank; without ranks, or at equal rank, the file's order counts."""
         return dict(sorted(classes.items(), key=lambda item: item[1].rank or 0))
 
     def ranks(self) -> dict[str, int]:
-        """Each class's place in the order, the most sensitive highest; no two have the same."""
+        """Returns each class's position, from 0 for the least sensitive; no two are equal."""
         return {name: place for place, name in enumerate(self.classes)}
 
     def unread(self, modality: Modality) -> str:
-        """The class of what can't be looked into."""
+        """Returns the class of content of this kind, which can't be scanned."""
         return getattr(self.unscannable, modality) or self.default
 
     def redacted_to(self, name: str) -> str:
-        """What is left of a class once its findings are replaced."""
+        """Returns the class that replaces class `name` once its findings are redacted."""
         return self.classes[name].redacted_to or self.default
 
 
 class Policy(YamlPart):
-    """A policy file of lowpass. Every key has a default so that a file with mistakes can be judged part by part."""
+    """A policy file of lowpass. Every key has a default so that a file with mistakes can be checked part by part."""
 
     model_config = ConfigDict(title="lowpass policy", json_schema_extra={"required": ["version", "targets", "routes"]})
     version: Literal[1] = 1
@@ -298,11 +298,11 @@ class Policy(YamlPart):
     )
 
 
-# The one frozen value that a policy file becomes.
+# The frozen configuration made of a policy file.
 
 
 class Catalog(Protocol):
-    """What the config needs to know of models and providers. A model's id starts with its provider's, or `local`."""
+    """The catalog's models and providers. A model's id starts with the id of its provider, or with `local`."""
 
     @property
     def providers(self) -> Mapping[str, Provider]: ...
@@ -310,7 +310,7 @@ class Catalog(Protocol):
     def licences(self) -> Mapping[str, Licence]: ...
     @property
     def models(self) -> Mapping[str, tuple[Model, str]]:
-        """Model id → the card, and the id of the provider that serves it."""
+        """Model id → (card, id of the provider that serves the model)."""
         ...
 
 
@@ -324,7 +324,7 @@ class Route(Struct, frozen=True):
 
 
 class Config(Struct, frozen=True, kw_only=True, dict=True):
-    """`hash`: the first 16 hex digits of the file's SHA-256. Targets and routes keep the file's order."""
+    """A valid policy. `hash`: first 16 hex digits of the file's SHA-256. Targets and routes keep the file's order."""
 
     path: str
     hash: str
@@ -334,13 +334,13 @@ class Config(Struct, frozen=True, kw_only=True, dict=True):
     budgets: tuple[Budget, ...]
     budget_status: Literal[402, 429]
     aliases: Mapping[str, str] = {}
-    """Patterns of model names, and the route or target that each stands for; the first that matches counts."""
+    """Patterns of model names → route or target; the first pattern that matches counts."""
     loops: Loops = Loops()
     browsers: tuple[str, ...] = ()
 
     @cached_property
     def in_force(self) -> PolicyInForce:
-        """Without the addresses of webhooks, which may hold a secret."""
+        """Classes, targets and budgets as a document for the ledger, without webhook URLs, which may hold secrets."""
         budgets = [budget.model_dump(mode="json", exclude_unset=True, exclude={"webhook"}) for budget in self.budgets]
         demands = self.sensitivity
         return in_force(self.hash, demands.default, demands.classes, self.targets, budgets)

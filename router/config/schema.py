@@ -1,4 +1,4 @@
-"""The JSON schema that editors read: `python -m router.config.schema > policies/schema.json`."""
+"""The JSON schema for editors: `python -m router.config.schema > policies/schema.json`."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from router.config.policy import Policy
 
 
 def schema_text() -> str:
-    """The content of policies/schema.json."""
+    """Returns the content of policies/schema.json."""
     return json.dumps(Policy.model_json_schema(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What the classes of a policy demand: nothing unknown, nothing contradictory, nothing that no target meets."""
+"""Checks of a policy's classes: no unknown names, no contradictions, no class that no target may serve."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -10,15 +10,15 @@ from router.types.yaml_file import Loc, YamlFile, word
 
 _AT: Loc = ("sensitivity",)
 _PLACE = ("providers", "jurisdictions_not", "regions", "training", "retention_days_max", "baa")
-"""Demands on those who are not local."""
+"""Requirements that concern only targets that are not local."""
 _OTHER = ("local_only", "licence", "tools", "redact", "thinking_cap")
 _UNDEMANDING = Requirements()
 Found = tuple[str, str, str]
-"""The key at fault, what is wrong, the remedy."""
+"""(key at fault, what is wrong, remedy)"""
 
 
 def check_sensitivity(source: YamlFile, policy: Policy, catalog: Catalog, names: Sequence[str]) -> None:
-    """`names` are those of all classes that the file declares, those with mistakes included."""
+    """Checks all classes. `names`: all classes that the file declares, also those with mistakes."""
     sensitivity = policy.sensitivity
     if sensitivity.default not in names:
         if source.walk(loc := (*_AT, "default"))[0] == loc:
@@ -34,7 +34,7 @@ def check_sensitivity(source: YamlFile, policy: Policy, catalog: Catalog, names:
         for provider in dict.fromkeys(row.providers):
             if provider not in catalog.providers:
                 source.report_unknown(_at(name, "providers"), "provider", provider, catalog.providers)
-        # Any word may be a region, also one that no target has yet; but not one that only its capitals keep apart.
+        # A region may be any word, even if no target has it yet, but not one that differs from a target's in case only.
         stated = {target.region for target in policy.targets.values()}
         for region in row.regions:
             meant = {other for other in stated if other.casefold() == region.casefold()}
@@ -47,7 +47,7 @@ def check_sensitivity(source: YamlFile, policy: Policy, catalog: Catalog, names:
 
 
 def check_served(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
-    """Only once every target could be built: a class that no target may serve is refused wholesale."""
+    """Reports classes that no target may serve. Call it only if every target could be built."""
     if sensitivity.default not in sensitivity.classes:
         return
     guard = ClassGuard(sensitivity.classes, lambda *body: frozenset())
@@ -65,8 +65,8 @@ def check_served(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[st
 def _refusals(
     guard: ClassGuard, sensitivity: Sensitivity, name: str, beside: str, targets: Mapping[str, Target]
 ) -> list[str]:
-    """Why each target refuses a class, as it is and redacted, `beside` another one; none where one of them does not."""
-    # What has expired is told at its own place.
+    """Returns why each target refuses class `name`, plain and redacted, with `beside`; empty if one accepts it."""
+    # Time 0, since expired evidence is reported at its own place.
     now, row, reasons = 0, sensitivity.classes[name], []
     left = sensitivity.redacted_to(name) if row.redact is not Redact.NEVER else name
     for target in targets.values():
@@ -84,7 +84,7 @@ def _at(*parts: str) -> Loc:
 
 
 def _references(sensitivity: Sensitivity) -> Iterator[tuple[Loc, str]]:
-    """Every place that names a class."""
+    """Yields the place and the name of every reference to a class."""
     for index, detector in enumerate(sensitivity.detectors):
         if not isinstance(detector, SecondOpinion):
             yield (*_AT, "detectors", index, "class"), detector.data_class

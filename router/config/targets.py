@@ -1,4 +1,4 @@
-"""The targets of a policy."""
+"""Builds the targets of a policy from its rows and the catalog."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -35,22 +35,22 @@ from router.types.target import (
 )
 from router.types.yaml_file import Loc, YamlFile, did_you_mean
 
-# What a model's thinking contract becomes at an engine that lowpass launches or watches.
+# The thinking contract of a model at an engine that lowpass launches or watches.
 
 _COUNTLESS = (Contract.SWITCH, Contract.ALWAYS_ON)
 _WORDS = ("none", "low", "medium", "high")
 LONGEST_WORD = 20
-"""Characters of a key that is none, such as the "EMPTY" of a local engine."""
+"""Length from which a key in the file is reported; shorter values, such as "EMPTY", are not secrets."""
 
 
 def as_served(thinking: Thinking, engine: ServedEngine) -> Thinking:
-    """A reasoning parser counts thoughts and keeps to a budget; without one there is only the template's switch."""
+    """Returns the contract at the engine: exact with a reasoning parser, else only the template's switch, if any."""
     if thinking.contract in (Contract.NONE, Contract.LEVEL):
         return thinking
     if engine.thinking_exact:
         numbered = thinking
         if thinking.contract in _COUNTLESS:
-            # What could only be switched can now be asked for less: the usual words below its own.
+            # A model with only a switch gets the usual levels below its own.
             word, most = (thinking.levels or _WORDS)[-1], (thinking.tokens or (SCALE["high"],))[-1]
             words = _WORDS if thinking.can_stop else _WORDS[1:]
             below = {level: SCALE[level] for level in words if SCALE[level] < most and level != word}
@@ -61,16 +61,16 @@ def as_served(thinking: Thinking, engine: ServedEngine) -> Thinking:
     return structs.replace(thinking, contract=switch, minimum=0, streamed=False)
 
 
-# What a provider promises one target: the catalog's terms, and what a contract of the operator's adds.
+# Terms of a target: the catalog's, with what the operator's contract adds.
 
 
 def terms(source: YamlFile, loc: Loc, row: TermsRow, provider: Provider) -> Terms:
-    """`loc` is that of the row. Reports claims without evidence, evidence that has expired, and terms of nobody."""
+    """Returns the terms. `loc`: place of the row. Reports claims without evidence, expired evidence, local targets."""
     given = row.model_dump(exclude_none=True)
     until = provider.terms.expires_ms
     if row.expires:
         until = int(datetime.fromisoformat(given.pop("expires")).replace(tzinfo=UTC).timestamp() * 1000)
-    if given.get("verify", "").startswith("header:"):  # headers of answers are looked up in small letters
+    if given.get("verify", "").startswith("header:"):  # headers of answers are looked up in lower case
         given["verify"] = given["verify"].lower()
     promised = structs.replace(provider.terms, **given, expires_ms=until)
     if provider.local and row.model_fields_set:
@@ -87,7 +87,7 @@ def terms(source: YamlFile, loc: Loc, row: TermsRow, provider: Provider) -> Term
 
 
 def _stronger(ours: Terms, theirs: Terms) -> list[str]:
-    """What ours promise beyond theirs."""
+    """Returns the keys in which `ours` promises more than `theirs`."""
     days, least = ours.retention_days, theirs.retention_days
     beyond = {
         "training": ours.training is False and theirs.training is not False,
@@ -97,12 +97,12 @@ def _stronger(ours: Terms, theirs: Terms) -> list[str]:
     return [key for key, more in beyond.items() if more]
 
 
-# What makes a target a specialist: what it is for, and the template that a model without chat is asked by.
+# Specialists: their tasks and languages, and the template by which a model without chat is asked.
 
 _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-"""As in adapters/completing.py, which renders what is sent."""
+"""Same settings as in adapters/completing.py, which renders the prompts that are sent."""
 _SAMPLE = 100
-"""Characters of a text with which a template is tried."""
+"""Length in characters of the text with which a template is tried."""
 _NOBODY = ("", "")
 _KEPT = frozenset({Capability.COMPLETIONS, Capability.EMBEDDINGS})
 
@@ -122,7 +122,7 @@ def check_special(source: YamlFile, loc: Loc, row: TargetRow, model: Model) -> N
 def prompted(
     source: YamlFile, loc: Loc, row: PromptRow, languages: Sequence[str], model: Model, provider: Provider
 ) -> tuple[Model, Provider, Prompt]:
-    """What the target is, asked by a template: it chats, and can do nothing else of what only chats can."""
+    """Returns what is asked by a template: the model has chat, but no other capability that needs a chat model."""
     place = source.key((*loc, "prompt"))
     if Capability.COMPLETIONS not in model.capabilities:
         problem = f"{model.id} is not known to complete texts, which a prompt is for"
@@ -135,7 +135,7 @@ def prompted(
 
 
 def _prompt(source: YamlFile, loc: Loc, row: PromptRow, languages: Sequence[str]) -> Prompt:
-    """With its sizes, where it is sound."""
+    """Returns the prompt, with its sizes if the template is valid."""
     bare = Prompt(template=row.template, stop=row.stop)
     node = source.node(loc)
     try:
@@ -169,7 +169,7 @@ class _TemplateFails(Exception):
 
 
 def _unknown(tree: nodes.Template) -> list[tuple[str, int]]:
-    """Variables that nobody gives, each with its first line."""
+    """Returns unknown variables, each with the line of its first use."""
     names = meta.find_undeclared_variables(tree) - set(PROMPT_VARIABLES) - set(_JINJA.globals)
     lines: dict[str, int] = {}
     for node in tree.find_all(nodes.Name):
@@ -179,7 +179,7 @@ def _unknown(tree: nodes.Template) -> list[tuple[str, int]]:
 
 
 def _pairs(template: str, languages: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Sources and targets to try it with: each once on either side, and none known."""
+    """Yields pairs (source, target) of languages to try: each language once on either side; also none known."""
     yield _NOBODY
     if "source" not in template and "target" not in template:
         return
@@ -190,7 +190,7 @@ def _pairs(template: str, languages: Sequence[str]) -> Iterator[tuple[str, str]]
 
 
 def _sized(prompt: Prompt, template: Any, pairs: Iterator[tuple[str, str]]) -> Prompt:
-    """Raises `_TemplateFails`."""
+    """Returns the prompt with the maximum sizes over all pairs. Raises `_TemplateFails`."""
     size = dense = 0
     times = 0.0
     for pair in pairs:
@@ -215,12 +215,12 @@ def _rendered(template: Any, pair: tuple[str, str], text: str) -> str:
     try:
         return str(template.render(variables))
     except Exception as error:
-        # Whatever a template may raise, it has to be told.
+        # A template may raise any exception; all of them are reported.
         raise _TemplateFails(pair, error) from error
 
 
 def _line(error: Exception) -> int:
-    """Of the template, whose frames Jinja names `<template>`."""
+    """Returns the line of the template that raised; Jinja names the template's frames `<template>`."""
     frames, line = error.__traceback__, 1
     while frames is not None:
         if frames.tb_frame.f_code.co_filename == "<template>":
@@ -230,7 +230,7 @@ def _line(error: Exception) -> int:
 
 
 def _report(source: YamlFile, node: yaml.Node | None, line: int, problem: str, remedy: str) -> None:
-    """`line` counts from 1 within the template; the text of a block begins in the line after its mark."""
+    """Reports a problem; `line` counts from 1 in the template. A block scalar's text begins on the next line."""
     if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
         source.report_at(node.start_mark.line + line, 0, problem, remedy)
     else:
@@ -243,9 +243,9 @@ _SERVED = frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDI
 
 
 class TargetBuilder:
-    """`engines`: those that targets may name; `price_version` marks prices that the policy states itself.
+    """Builds targets. `engines`: those that targets may name; `price_version`: version of the policy's own prices.
 
-    `worst` is charged for models without a price; None refuses them.
+    `worst`: price of models without one; None refuses them.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class TargetBuilder:
         self._called: dict[str, str] = {}
 
     def build(self, name: str, row: TargetRow) -> Target | None:
-        """None where the model or its provider is unknown: nothing else can be judged then."""
+        """Returns the target; None if its model or provider is unknown, as nothing else can be checked then."""
         loc: Loc = ("targets", name)
         known = self._inline(loc, row.model) if isinstance(row.model, ModelRow) else self._card(loc, row.model)
         if known is None:
@@ -289,7 +289,7 @@ class TargetBuilder:
             self._report_absence((*loc, "model", "price"), problem, remedy)
         limits: dict[str, int] = row.timeouts.model_dump(exclude_none=True)
         hourly = engine.hourly or None if engine else None
-        if row.hourly_usd is not None:  # the policy's word goes before that of the engine's spec
+        if row.hourly_usd is not None:  # the policy wins over the engine's spec
             hourly = nano_from_usd(row.hourly_usd)
         return Target(
             id=name,
@@ -316,7 +316,7 @@ class TargetBuilder:
         )
 
     def _report_absence(self, loc: Loc, problem: str, remedy: str) -> None:
-        """Unless what is absent was there, but wrong."""
+        """Reports a missing key, unless it was dropped because of a mistake."""
         if loc not in self._source.dropped:
             self._report(loc, problem, remedy)
 
@@ -380,8 +380,8 @@ class TargetBuilder:
 
     def _address(self, loc: Loc, row: TargetRow, provider: Provider) -> str:
         url = row.base_url or provider.base_url
-        # What a provider promises, and that a model runs here, is not true at somebody else's address.
-        # The host is the provider's own, or a part of it; `{…}` in the catalog's stands for any such part.
+        # A provider's terms, and that a model is local, would not hold at another provider's address. A host belongs to
+        # a provider if it is its host or a subdomain; `{…}` in a catalog host stands for any subdomain.
         host = f".{(urlsplit(url).hostname or '').rstrip('.')}"
         others = [owner for owner in self._catalog.providers.values() if not owner.local]
         own = [(owner, (urlsplit(owner.base_url).hostname or "").rpartition("}.")[2]) for owner in others]
@@ -416,8 +416,8 @@ class TargetBuilder:
         return engine
 
     def _as_served(self, loc: Loc, row: TargetRow, model: Model, engine: ServedEngine) -> Model:
-        """The model by the name that the engine has for it, or for the adapter; without a price that somebody stands
-        for, at the one that is planned for this engine."""
+        """Returns the model by the engine's name for it, or by the adapter's; at the engine's planned price if the
+        model has no stated one."""
         if engine.planned and (model.price is None or model.price.assumed or model.price.version.startswith("planned")):
             model = structs.replace(model, price=engine.planned)
         if row.adapter is None:
