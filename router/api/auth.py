@@ -54,7 +54,7 @@ class Keyring:
 
     def read(self) -> tuple[dict[str, int], dict[str, float]]:
         """Reads the keys. Returns (limits set for budgets, by id of budget or account; correction factors that
-        providers' statements taught, by target). Raises `LedgerUnavailable`.
+        providers' statements taught, by target or model). Raises `LedgerUnavailable`.
 
         Runs once a second, concurrently with the requests' commits, and writes nothing.
         """

@@ -404,7 +404,7 @@ class ClientConnection(HttpToolsProtocol):
     # End of the connection
 
     def on_response_complete(self) -> None:
-        """Begins the next request; replaces uvicorn's method, which starts a keep-alive timer."""
+        """Begins the next request. Replaces uvicorn's method, which also starts a keep-alive timer."""
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
@@ -427,7 +427,7 @@ class ClientConnection(HttpToolsProtocol):
                 self.transport.abort()
 
     def _waits_for(self) -> tuple[Phase, int, int] | None:
-        """Returns (phase, number of the request, bytes of progress); None if the client has nothing to do."""
+        """Returns (phase, number of the request, bytes of progress); None if it does not wait for the client."""
         if self.flow.write_paused or self.transport.is_closing():
             return Phase.UNREAD, self._begun, self.transport.get_write_buffer_size()
         answered = self._answering is None or self._answering.response_complete
@@ -477,7 +477,7 @@ REVIEW_EVERY = 5
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn server without signal handlers: it would raise signals again at its end, and engines would survive."""
+    """uvicorn without signal handlers: it re-raises signals at its end, before local engines are stopped."""
 
     def __init__(self, app: App) -> None:
         config = uvicorn.Config(

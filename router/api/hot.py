@@ -167,7 +167,7 @@ class HotRoutes(Struct, eq=False):
         finally:
             visit.end()
             if observed is not None and self._observer is not None:
-                # The only record of a request whose client left before a decision was made.
+                # Without this the log would lack requests whose client left before a decision was made.
                 observed.refused(CLIENT_CLOSED, CLIENT_GONE)
                 self._observer.end(observed)
 

@@ -114,7 +114,7 @@ class MessagesBody(Struct, frozen=True):
 
 _BODY = Decoder(MessagesBody)
 _SESSION = re.compile(r'_session_([\w-]+)$|"session_id"\s*:\s*"([\w-]+)"')
-"""Session id in `metadata.user_id`: Claude Code sends `user_…_account_…_session_ID`, or JSON with `session_id`."""
+"""Pattern of a session id: Claude Code sends `user_…_account_…_session_ID`, or JSON with `session_id`."""
 _LONGEST_SESSION = 256
 _DEFAULT_EFFORT = "high"
 """Effort of adaptive thinking if a request names none."""

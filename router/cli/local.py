@@ -242,7 +242,7 @@ def _name(engine: str) -> str:
 
 
 def _say(path: Path, start: int) -> int:
-    """Prints the log from byte `start`, or all of it if it was begun anew; returns its length."""
+    """Prints the log from byte `start`, or all of it if the log was rotated; returns its length."""
     with path.open("rb") as file:
         if file.seek(0, 2) < start:
             start = 0

@@ -28,7 +28,7 @@ from router.types.request import DAY_MS
 
 
 def budget_standings(settings: Settings) -> Sequence[BudgetStanding]:
-    """Returns the standings in the budgets' store, gateway or not. Raises `ConfigError`, `StoreUnavailable`."""
+    """Returns the standings in the store, without a gateway. Raises `ConfigError`, `StoreUnavailable`."""
     from router.app import Stores  # imports the whole gateway
 
     ledger = ledger_of(settings)
@@ -54,7 +54,7 @@ def known_prices(ledger: Ledger) -> Prices:
 
 
 def directory(path: pathlib.Path, ledger: Ledger) -> Directory:
-    """Returns all prices in catalog, policy and ledger, and providers. Raises `ConfigError`, `LedgerUnavailable`."""
+    """Returns prices of catalog, policy and ledger, and the providers. Raises `ConfigError`, `LedgerUnavailable`."""
     targets = load_policy(path).targets.values()
     prices = {model: dict(tables) for model, tables in known_prices(ledger).items()}
     for target in targets:
@@ -127,9 +127,9 @@ def reconcile(
 
 
 def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
-    """Returns differences between windows in Redis and their bookings, rates excluded. Raises `StoreUnavailable`.
+    """Returns the windows in Redis that differ from their bookings, except rates. Raises `StoreUnavailable`.
 
-    With a ledger in a file Redis may have more, as other gateways on it have their own files."""
+    With a ledger in a file a surplus in Redis is no error: gateways with other files may have booked it."""
     assert settings.redis_url is not None  # noqa: S101
     now = now_ms()
     since = {
@@ -160,7 +160,7 @@ def units(budgets: Sequence[Budget]) -> Mapping[str, Unit]:
 
 @contextmanager
 def writing(settings: Settings, ledger: Ledger) -> Iterator[tuple[Connection, Connection]]:
-    """Yields connections to the ledger and to the bookings: a local file if the ledger is elsewhere without Redis."""
+    """Yields connections to the ledger and to its bookings, in a local file with PostgreSQL but no Redis."""
     ledger.migrate()
     with ledger.writing() as connection:
         if settings.database_url is None or settings.redis_url is not None:

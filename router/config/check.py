@@ -1,4 +1,4 @@
-"""Checks of a policy beyond its schema, and loading: all errors are reported at once."""
+"""Loads policies and checks them beyond their schema; all errors are reported at once."""
 
 import hashlib
 from collections import defaultdict
@@ -205,7 +205,7 @@ def _idle_in_each_request(budget: Budget) -> Iterator[Found]:
 
 
 def _check_circles(source: YamlFile, budgets: Sequence[Budget], routes: Iterable[str]) -> None:
-    """Reports downgrades by which a request that fits nowhere would be sent around for ever."""
+    """Reports downgrades that could send a request from route to route in a circle."""
     # (index of the budget, route that it binds, route that it downgrades to)
     ways = []
     for index, budget in enumerate(budgets):
@@ -339,7 +339,7 @@ def _sound(config: Config | None, source: YamlFile) -> Config:
 
 
 def _examine(data: bytes, source: YamlFile, catalog: Catalog, engines: Mapping[str, ServedEngine]) -> Config | None:
-    """Returns the config; None without one. All problems are reported to `source`."""
+    """Returns the config; None if the YAML can't be read. All problems are reported to `source`."""
     parse(data, source)
     if source.root is None:
         return None

@@ -223,7 +223,7 @@ class TargetRow(YamlPart):
 
 
 class RouteRow(YamlPart):
-    """A route: a strategy over targets, and what is at stake, which classes and requests may state too."""
+    """A route: its strategy, and what is at stake. Classes and requests may state the latter too."""
 
     strategy: Strategy
     failure_cost_usd: Usd | None = Field(None, description="What a wrong answer costs its user.")

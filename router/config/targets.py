@@ -40,7 +40,7 @@ from router.types.yaml_file import Loc, YamlFile, did_you_mean
 _COUNTLESS = (Contract.SWITCH, Contract.ALWAYS_ON)
 _WORDS = ("none", "low", "medium", "high")
 LONGEST_WORD = 20
-"""Length from which a key in the file is reported; shorter values, such as "EMPTY", are not secrets."""
+"""Length in characters from which a key in the file is reported; shorter ones, such as "EMPTY", are no secrets."""
 
 
 def as_served(thinking: Thinking, engine: ServedEngine) -> Thinking:
@@ -65,7 +65,7 @@ def as_served(thinking: Thinking, engine: ServedEngine) -> Thinking:
 
 
 def terms(source: YamlFile, loc: Loc, row: TermsRow, provider: Provider) -> Terms:
-    """Returns the terms. `loc`: place of the row. Reports claims without evidence, expired evidence, local targets."""
+    """Returns the terms; `loc`: place of the row. Reports unproven claims, expired evidence, terms of local targets."""
     given = row.model_dump(exclude_none=True)
     until = provider.terms.expires_ms
     if row.expires:
@@ -122,7 +122,7 @@ def check_special(source: YamlFile, loc: Loc, row: TargetRow, model: Model) -> N
 def prompted(
     source: YamlFile, loc: Loc, row: PromptRow, languages: Sequence[str], model: Model, provider: Provider
 ) -> tuple[Model, Provider, Prompt]:
-    """Returns what is asked by a template: the model has chat, but no other capability that needs a chat model."""
+    """Returns model, provider and prompt; through a template the model has chat, but no other chat capability."""
     place = source.key((*loc, "prompt"))
     if Capability.COMPLETIONS not in model.capabilities:
         problem = f"{model.id} is not known to complete texts, which a prompt is for"
@@ -416,8 +416,8 @@ class TargetBuilder:
         return engine
 
     def _as_served(self, loc: Loc, row: TargetRow, model: Model, engine: ServedEngine) -> Model:
-        """Returns the model by the engine's name for it, or by the adapter's; at the engine's planned price if the
-        model has no stated one."""
+        """Returns the model under the engine's name for it, or the adapter's, and at the engine's planned price unless
+        it has a stated one."""
         if engine.planned and (model.price is None or model.price.assumed or model.price.version.startswith("planned")):
             model = structs.replace(model, price=engine.planned)
         if row.adapter is None:
