@@ -77,15 +77,7 @@ def asked(request: Request) -> AskFeatures:
     users, answers, system, fields, properties, last_role, result, tools = _messages(request)
     whole, in_short, again, closes = _question(users, answers)
     ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
-    message, between = ends.encode(errors="replace").decode(), len(whole) - len(ends)
-    if odd := not message.isascii() and _is_odd(message):
-        message = _UNSEEN.sub("", message)
-    message = normalize("NFC", message)
-    if odd:
-        message = _STYLED.sub(lambda letters: normalize("NFKC", letters[0]), _STACKED.sub("", message))
-    run = len(set(message[: _figures.short])) < _figures.varied and _over_and_over(message[: _figures.short])
-    while run and run[1] * 3 in message:  # what is said over and over says no more than what is said twice
-        message = message.replace(run[1] * 3, run[1])
+    message, between = _readable(ends.encode(errors="replace").decode()), len(whole) - len(ends)
     instructing = instruction(message)
     ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
     lower, size, long, most = ask.lower(), width(instructing), width(message) + between, 0.0
@@ -134,6 +126,20 @@ def asked(request: Request) -> AskFeatures:
         least=properties * _figures.field,
         strange=strange if whole else float(request.images > 0),
     )
+
+
+def _readable(message: str) -> str:
+    """Returns the message without hidden characters and piled-up marks, styled letters as plain ones, and without what
+    is said over and over: that says no more than what is said twice."""
+    if odd := not message.isascii() and _is_odd(message):
+        message = _UNSEEN.sub("", message)
+    message = normalize("NFC", message)
+    if odd:
+        message = _STYLED.sub(lambda letters: normalize("NFKC", letters[0]), _STACKED.sub("", message))
+    run = len(set(message[: _figures.short])) < _figures.varied and _over_and_over(message[: _figures.short])
+    while run and run[1] * 3 in message:
+        message = message.replace(run[1] * 3, run[1])
+    return message
 
 
 def _question(users: Sequence[str], answers: Sequence[str]) -> tuple[str, bool, bool, bool]:
