@@ -1,1 +1,1 @@
-"""Step 9: what happened and what it cost, exactly once, in SQLite."""
+"""The ledger: every request and its cost, recorded exactly once, in SQLite or PostgreSQL."""

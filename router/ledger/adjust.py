@@ -1,6 +1,6 @@
-"""Corrections of charges. Rows are never edited: a correction is a row of its own, like a request that cost the
-difference and nothing else, and it is booked in the accounts that the request was charged to. So whatever adds rows
-(budgets, reports, exports, `ledger verify`) follows."""
+"""Corrections of charges. Rows are never edited: a correction is a separate row, like that of a request that cost the
+difference, and is booked in the accounts that the request was charged to. So everything that sums rows (budgets,
+reports, exports, `ledger verify`) includes it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,11 +22,11 @@ from router.types.tables import patterns, table
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["adjust"]
 
 ADJUSTMENT = "adjustment"
-"""The endpoint of rows that correct others."""
+"""Value of `endpoint` in rows that are corrections."""
 ADJUSTED = CostSource.ADJUSTED.value
 _ROWS: Mapping[str, Mapping[str, Any]] = table("ledger/data/adjustment.yaml")
 PRICE = "price of "
-"""In `billing` before the id of a model whose price statements corrected; other names are targets."""
+"""Prefix, in the table `billing`, of the ids of models whose prices statements corrected; other names are targets."""
 
 
 class NotAdjustable(ValueError):
@@ -34,7 +34,7 @@ class NotAdjustable(ValueError):
 
 
 class Booking(Struct, frozen=True):
-    """`charged`: nano-USD that are added to the account in this window."""
+    """The part of a correction in one account and window; `charged`: nano-USD added."""
 
     account: str
     window_start_ms: int
@@ -42,7 +42,7 @@ class Booking(Struct, frozen=True):
 
 
 class Correction(Struct, frozen=True, kw_only=True):
-    """Who corrects what, and why. `source`: where the truth comes from, such as `operator`."""
+    """The actor, source, cause and reason of a correction. `source`: origin of the true amount, such as `operator`."""
 
     actor: str
     source: str
@@ -51,7 +51,7 @@ class Correction(Struct, frozen=True, kw_only=True):
 
 
 class Adjusted(Struct, frozen=True):
-    """A correction that was written: nano-USD before, and what it adds."""
+    """A written correction: the charge before it and the amount it adds, in nano-USD."""
 
     id: str
     before: int
@@ -60,7 +60,7 @@ class Adjusted(Struct, frozen=True):
 
 
 def charged(connection: Connection, request_id: str) -> tuple[RequestRecord, int]:
-    """A request and what it is charged now, in nano-USD, corrections included. Raises `NotAdjustable`."""
+    """Returns a request and its current charge in nano-USD, corrections included. Raises `NotAdjustable`."""
     record = rows.one(connection, request_id)
     if record is None:
         raise NotAdjustable(f"the ledger holds no request '{request_id}': its id is in x-request-id of the answer")
@@ -82,10 +82,10 @@ def adjust(
     correction: Correction,
     units: Mapping[str, Unit],
 ) -> Adjusted:
-    """Lets a request cost what `cost` makes of the nano-USD that it is charged now; corrections come one by one.
+    """Corrects a request's charge to `cost` of its current charge, both in nano-USD; the ledger is locked meanwhile.
 
-    `books`: of the ledger that has the bookings, which may be another. `units`: of the budgets in force, by id; what an
-    account of another counts is told from what it was charged. Raises `NotAdjustable`.
+    `books`: connection to the ledger with the bookings, which may be another. `units`: budget id → unit, for budgets in
+    force; the unit of other accounts is inferred from their charges. Raises `NotAdjustable`.
     """
     with transaction(connection):
         lock(connection)
@@ -113,8 +113,8 @@ def write(
     request_id: str = "",
     before: int = 0,
 ) -> Adjusted:
-    """`request`, `attempt`: rows whose key, tags, route, target and model the correction has too. Inside a transaction
-    of `connection`."""
+    """Writes a correction that takes key, tags, route, target and model from the rows `request` and `attempt`. Call it
+    inside a transaction of `connection`."""
     identifier = new_id()
     request_row = {**request, **_ROWS["request"], "id": identifier, "cost": added, "target": attempt["target"]}
     request_row["model"] = attempt["model"]
@@ -141,8 +141,8 @@ def _insert(connection: Connection, request: Line, bookings: Sequence[Sequence[A
 
 
 def _corrected(connection: Connection, record: RequestRecord) -> Line:
-    """The attempt that a correction belongs to: the last that cost anything. Of a request that was recovered none was
-    written: then what was chosen for it."""
+    """Returns the attempt that a correction belongs to: the last with a cost, or the last. A recovered request has no
+    attempts; then one is made up for the target chosen in its decision. Raises `NotAdjustable`."""
     if record.attempts:
         return ([attempt for attempt in record.attempts if attempt["cost"]] or record.attempts)[-1]
     document = {} if record.decision is None else msgspec.json.decode(record.decision["document"])
@@ -154,7 +154,7 @@ def _corrected(connection: Connection, record: RequestRecord) -> Line:
 
 
 def counts(line: Line, record: RequestRecord, target: str, units: Mapping[str, Unit]) -> bool:
-    """Whether an account counts money, and that of this target."""
+    """Whether the account of a booking counts money, and includes charges of `target`."""
     account, charge = line["account"], line["charged"] or 0
     budget, _, value = account.partition("|")
     if account.startswith(RATE_ACCOUNTS) or units.get(budget) is Unit.THINKING:
@@ -166,34 +166,34 @@ def counts(line: Line, record: RequestRecord, target: str, units: Mapping[str, U
     return bool(value == target or charge == whole or (charge == there != 0))
 
 
-# Where rows and budgets are in different stores, a process that dies between its two commits leaves them unequal: one
-# was charged what was held, and the other what it cost, or had been told of no hold yet.
+# If rows and budgets are in different stores, a process that dies between its two commits leaves them unequal: one
+# store has the held amount and the other the true cost, or nothing yet.
 
 COMPARED_MS = 43_200_000
-"""How far back rows and bookings are compared: half as long as Redis remembers what it recovered."""
+"""Age in ms up to which rows and bookings are compared: half the time for which Redis remembers recovered holds."""
 
 
 class Unequal(Struct, frozen=True):
-    """A request that one of the stores charged at its hold, or does not know."""
+    """A request that one of the stores charged at its hold or lacks, and how to correct that."""
 
     request_id: str
     says: str
     cost: tuple[int, int] | None = None
-    """What its row is to say instead, in nano-USD and thinking tokens."""
+    """Correct cost for its row, in nano-USD and thinking tokens."""
     row: Line | None = None
-    """What the ledger lacks."""
+    """Row that the ledger lacks."""
     holds: tuple[Hold, ...] = ()
     charges: tuple[int, ...] = ()
-    """What its bookings are to say instead."""
+    """Correct charges for `holds`."""
 
 
 AccountOf = Callable[[str], Account | None]
-"""One that counts money or thinking, by its id; None: it is not known what it counts."""
+"""Returns the account with an id, or None if its unit is unknown."""
 
 
 def unequal(ledger: Ledger, books: Ledger, account: AccountOf, since_ms: int, until_ms: int) -> list[Unequal]:
-    """Of the last hours; of those born in this window (Unix ms) also requests that ended in `books` and have no row in
-    the ledger. `books`: what has the bookings, which may be the ledger. Waits for both of them; raises
+    """Returns the unequal requests of the last `COMPARED_MS`, and those of the window (Unix ms) that ended in `books`
+    without a row in the ledger. `books`: the ledger with the bookings, which may be the same. Blocks; raises
     `LedgerUnavailable`."""
     since = (least_id(now_ms() - COMPARED_MS),)
     with ledger.reading() as there, books.reading() as here:
@@ -222,13 +222,13 @@ def _unwritten(books: Connection, identifier: str) -> Unequal | None:
 
 
 def _row_at_hold(books: Connection, account: AccountOf, identifier: str, known: Sequence[int]) -> Unequal | None:
-    """`known`: what the row says, in nano-USD and thinking tokens. A row beside the bookings was written with them."""
+    """Compares a row charged at its hold, `known` in nano-USD and thinking tokens, with its bookings and own row."""
     own, held = rows.one(books, identifier), known
     if own is not None and own.request["state"] == "recovered":
         held = [own.request[name] or 0 for name in ("cost", "thinking")]
     lines = _counted(books, identifier, account, "settled")
     charges = [(at.unit, line["charged"]) for line, at in lines]
-    # An account for some targets is charged less than the others.
+    # The highest charge counts: accounts for some targets are charged less than the others.
     pairs = zip(GRANTED, held, strict=True)
     usd, thinking = (max((each for unit, each in charges if unit is kind), default=at) for kind, at in pairs)
     if [usd, thinking] == [*known]:
@@ -247,7 +247,7 @@ def _booked_at_hold(ledger: Connection, books: Connection, account: AccountOf, i
 
 
 def _counted(books: Connection, identifier: str, account: AccountOf, state: str) -> list[tuple[Line, Account]]:
-    """Bookings of a request in this state, each with its account in the window that it is booked in."""
+    """Returns a request's bookings in `state`, each with its account in the window of the booking."""
     lines = rows.booked(books, identifier, identifier).get(identifier, ())
     pairs = [(line, account(line["account"])) for line in lines if line["state"] == state]
     return [
@@ -256,7 +256,7 @@ def _counted(books: Connection, identifier: str, account: AccountOf, state: str)
 
 
 def charge_of(record: RequestRecord, hold: Hold | Account) -> int:
-    """What a request that has ended is charged in an account, by its row and attempts."""
+    """Returns the charge of an ended request in an account, computed from its row and attempts."""
     usd = hold.unit is Unit.USD
     if not hold.targets:
         return int(record.request["cost" if usd else "thinking"] or 0)
@@ -265,26 +265,26 @@ def charge_of(record: RequestRecord, hold: Hold | Account) -> int:
 
 
 def make_equal(journal: Journal, row: Unequal) -> None:
-    """The row; the store of the budgets settles the charges."""
+    """Corrects or adds the row, and records an incident. The caller settles the charges in the budget store."""
     if row.cost is not None:
         usd, thinking = row.cost
         journal.change(_SQL["cost"], (usd, usd, thinking, thinking, row.request_id))
     if row.row is not None:
         columns, values = ", ".join(row.row), tuple(row.row.values())
-        into = f"INSERT INTO live_requests ({columns}) VALUES ({rows.sql_placeholders(values)})"  # noqa: S608 - names of ours
+        into = f"INSERT INTO live_requests ({columns}) VALUES ({rows.sql_placeholders(values)})"  # noqa: S608 - columns
         journal.add(f"{into} ON CONFLICT DO NOTHING", values)
     now, name, kind = now_ms(), row.request_id, "lost_booking"
     journal.add(INCIDENT, (f"{kind}-{name}", now, kind, "request", name, row.says, now))
 
 
 def billing(connection: Connection) -> dict[str, float]:
-    """By target: what was billed ÷ what had been estimated for attempts whose usage never came; by `PRICE` and model:
-    ÷ what its price makes of the usage."""
+    """Returns billing factors: by target, billed ÷ estimated cost of attempts without usage; by `PRICE` and model id,
+    billed cost ÷ cost by the model's price."""
     return dict(connection.execute("SELECT target, factor FROM billing").fetchall())
 
 
 def bounded(factor: float) -> float:
-    """What statements may teach of estimates."""
+    """Limits a factor learned from statements to 0.1 … 10."""
     return max(0.1, min(10.0, factor))
 
 
@@ -295,9 +295,9 @@ def learn_billing(
     source: str,
     actor: str,
 ) -> None:
-    """A factor says how much the estimates, or prices, of that time were off, which the factor before was part of.
+    """Multiplies the stored factors by new ones, since the estimates and prices compared included the stored factors.
 
-    `ratios`: of models' prices, with the evidence.
+    `factors`: by target. `ratios`: by model, the factor of its price and the evidence.
     """
     before = billing(connection)
     every = {name: (factor, "") for name, factor in factors.items()}
@@ -314,13 +314,13 @@ def learn_billing(
 
 
 def corrected_ratios(connection: Connection) -> list[tuple[str, float, int, str]]:
-    """Model, factor, when it was learned (Unix ms), and the evidence."""
+    """Returns corrected prices: model, factor, when it was learned (Unix ms), and the evidence."""
     rows = connection.execute("SELECT target, factor, at_ms, source FROM billing ORDER BY target").fetchall()
     return [(name.removeprefix(PRICE), *rest) for name, *rest in rows if name.startswith(PRICE)]
 
 
 def revoke_price(connection: Connection, model: str, actor: str) -> None:
-    """The price of the policy or the catalog counts again. Raises LookupError where none stands in its place."""
+    """Deletes a model's price correction, so that the policy's or catalog's price applies. Raises LookupError."""
     with transaction(connection):
         if not connection.execute("DELETE FROM billing WHERE target = ?", (f"{PRICE}{model}",)).rowcount:
             raise LookupError(f"no statement has corrected the price of '{model}': `lowpass ledger prices` lists them")

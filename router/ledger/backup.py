@@ -1,4 +1,4 @@
-"""`lowpass ledger info|backup|restore`."""
+"""Implementation of `lowpass ledger info`, `backup` and `restore`."""
 
 import gzip
 import os
@@ -23,27 +23,27 @@ from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["backup"]
 
-# How large the ledger is, and from when on it has rows.
+# Size of the ledger, and the time of its oldest rows.
 
 
 class Info(Struct, frozen=True, kw_only=True):
-    """Times are Unix ms; None: there is none."""
+    """Statistics of a ledger. Times are Unix ms, or None if there is no such row."""
 
     ledger: str
     version: int
     rows: dict[str, int]
-    """By table."""
+    """Number of rows by table."""
     requests: int
-    """All that it has sums of; those whose rows expired are among them."""
+    """Number of requests, including those whose rows have expired."""
     past: int
-    """Of these, whose rows are narrow."""
+    """Number of requests in the compact tables of the past."""
     expired: int
-    """Of these, whose rows are gone."""
+    """Number of requests whose rows have expired."""
     bytes: int
     oldest_ms: int | None
-    """When the first request began whose rows are there."""
+    """Start of the oldest request that has rows."""
     expired_until_ms: int | None
-    """Requests that began later have their rows; of those before some may have."""
+    """Start time from which all requests have rows; earlier ones may have expired."""
 
     @property
     def bytes_per_request(self) -> float | None:
@@ -51,7 +51,7 @@ class Info(Struct, frozen=True, kw_only=True):
 
 
 def info(ledger: Ledger) -> Info:
-    """Raises `LedgerUnavailable`."""
+    """Returns statistics of a ledger. Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
         version = current(connection, ledger.dialect)
         past, live = connection.execute(_SQL["counts"]).fetchone()
@@ -69,36 +69,35 @@ def info(ledger: Ledger) -> Info:
         )
 
 
-# A copy of a ledger in one file, as of one moment, which either database takes: so it also moves one to the other.
-#
-# The file is gzip over frames: four bytes of length, then MessagePack. The first frame is a `Head`, the last a
-# `Tail`, and each of the others a table's name and some of its rows.
+# A backup is a snapshot of a ledger in one file. It can be restored to either database, and so moves a ledger between
+# them. The file is gzip over frames, each of four bytes of length (big-endian) and MessagePack. The first frame is a
+# `BackupHead`, the last a `BackupTail`, and each of the others a table's name and some of its rows.
 
 FORMAT = "lowpass ledger 1"
 MADE_BY_A_START = frozenset({"compatible", "engine_hours", "instance", "policies", "posteriors", "progress"})
 """Tables that have rows before the first request."""
 LARGEST_FRAME = 1 << 30
-"""Bytes; what is longer was not written by us."""
+"""Maximum length of a frame in bytes; a file with a longer one is not a backup."""
 _LEVEL = 1
-"""Of gzip: the largest part of a ledger, its documents, is compressed already."""
+"""gzip level; the largest part of a ledger, its documents, is compressed already."""
 Told = Callable[[int], object]
-"""Hears how many rows there were so far."""
+"""Callback that receives the number of rows processed so far."""
 
 
 class BackupHead(Struct, frozen=True):
     format: str
     version: int
-    """Of the ledger."""
+    """Version of the ledger."""
     made_ms: int
 
 
 class BackupTail(Struct, frozen=True):
     rows: dict[str, int]
-    """By table."""
+    """Number of rows by table."""
 
 
 class BackupSize(Struct, frozen=True):
-    """What a backup holds; `size` in bytes."""
+    """The contents of a backup: version, number of rows by table, and `size` in bytes."""
 
     file: str
     version: int
@@ -108,19 +107,19 @@ class BackupSize(Struct, frozen=True):
 
 
 class BackupBroken(Exception):
-    """The file is no backup, or not all of one."""
+    """The file is not a backup, or is incomplete."""
 
 
 class NotEmpty(Exception):
-    """A ledger is there already, and nothing is written over it."""
+    """The ledger to restore to already has rows, which are never overwritten."""
 
 
 _Frame = tuple[str, list[list[Any]]]
 
 
 def backup(ledger: Ledger, file: Path, progress: Told = lambda _: None) -> BackupSize:
-    """Written beside a gateway that goes on writing, and read again before it counts. It holds the hashes of keys, so
-    only its owner may read it. Raises `FileExistsError`, `OSError`, `LedgerUnavailable`: then there is no file."""
+    """Writes a backup and reads it back; a gateway may go on writing meanwhile. Only the file's owner may read it, as
+    it has the hashes of keys. On `FileExistsError`, `OSError` or `LedgerUnavailable`, no new file is left."""
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(handle, "wb") as raw:
@@ -129,7 +128,7 @@ def backup(ledger: Ledger, file: Path, progress: Told = lambda _: None) -> Backu
             os.fsync(raw.fileno())
         folder = os.open(file.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)  # keeps the file's name
+            os.fsync(folder)  # makes the file's name durable
         finally:
             os.close(folder)
         return check(file)
@@ -139,7 +138,7 @@ def backup(ledger: Ledger, file: Path, progress: Told = lambda _: None) -> Backu
 
 
 def check(file: Path) -> BackupSize:
-    """Reads all of it. Raises `BackupBroken` and `OSError`."""
+    """Reads a whole backup and returns its size. Raises `BackupBroken` and `OSError`."""
     counted: Counter[str] = Counter()
     with _opened(file) as (head, packed):
         for name, rows in _frames(file, packed):
@@ -148,7 +147,7 @@ def check(file: Path) -> BackupSize:
 
 
 def restore(ledger: Ledger, file: Path, progress: Told = lambda _: None) -> BackupSize:
-    """Into a ledger that is not there, or empty; all of it or nothing. One of an older version is brought up.
+    """Restores a backup, completely or not at all, to a ledger that is missing or empty, and migrates it.
 
     Raises `NotEmpty`, `BackupBroken`, `LedgerTooNew`, `OSError` and `LedgerUnavailable`.
     """
@@ -194,7 +193,7 @@ def _frame(packed: gzip.GzipFile, content: BackupHead | BackupTail | _Frame) -> 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[tuple[BackupHead, gzip.GzipFile]]:
-    """Raises `BackupBroken` at whatever is read of it that is not as it was written."""
+    """Opens a backup and reads its head. Raises `BackupBroken` if that, or anything read later, is damaged."""
     try:
         with gzip.open(file, "rb") as packed:
             head = msgspec.msgpack.decode(_next(packed), type=BackupHead)
@@ -206,7 +205,7 @@ def _opened(file: Path) -> Iterator[tuple[BackupHead, gzip.GzipFile]]:
 
 
 def _frames(file: Path, packed: gzip.GzipFile) -> Iterator[_Frame]:
-    """Raises `BackupBroken` where a table has not as many rows as were written."""
+    """Yields the frames of rows. Raises `BackupBroken` if a table has not as many rows as the tail states."""
     counted: Counter[str] = Counter()
     while isinstance(frame := msgspec.msgpack.decode(_next(packed), type=_Frame | BackupTail), tuple):
         counted[frame[0]] += len(frame[1])
@@ -256,10 +255,10 @@ def _load(ledger: Ledger, connection: Connection, file: Path, progress: Told) ->
 
 
 _LAST = ("children", "budget_windows")
-"""Where triggers sum bookings they have done so by then, and have left children alone, which were not there yet."""
+"""Tables loaded last: by then, triggers have summed the bookings, without updating children, which did not exist."""
 
 
 def _insert(ledger: Ledger, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
-    """What is there already was made by a trigger."""
+    """Inserts rows of a backup; rows of `budget_windows` that triggers have made already are left as they are."""
     then = "ON CONFLICT DO NOTHING" if table.name == "budget_windows" else ""
     insert(connection, table.name, table.columns, rows, ledger.dialect.given, then)

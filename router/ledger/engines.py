@@ -1,4 +1,4 @@
-"""What local engines did by the hour, and the history of what their tokens cost."""
+"""Hourly statistics of local engines, and the history of the prices of their tokens."""
 
 import os
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from router.types.price import ADDITIVE, EngineHour, EnginePrice, Price
 from router.types.tables import patterns
 
 GATEWAY = os.uname().nodename
-"""Whose measurements are a gateway's own: engines of the same name elsewhere may run on other machines."""
+"""Name of this machine, which tells its measurements from those of equally named engines on other machines."""
 T = TypeVar("T", bound=Struct)
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["engines"]
 _HOURS, _PRICES = EngineHour.__struct_fields__, EnginePrice.__struct_fields__
@@ -20,8 +20,8 @@ _ADD = f"ON CONFLICT (engine, hour, gateway) DO UPDATE SET {', '.join(map(_SQL['
 
 
 def keep(ledger: Ledger, hours: Iterable[EngineHour], prices: Iterable[EnginePrice]) -> None:
-    """All of it or nothing. Hours are added to what is there; the first price of a name holds. Waits for locks: call
-    it in a thread. Raises `LedgerUnavailable`, and what the database raises."""
+    """Adds hours to the stored ones, and stores prices of new versions, in one transaction. It waits for locks: call it
+    in a thread. Raises `LedgerUnavailable` and the database's exceptions."""
     with ledger.writing() as connection, transaction(connection):
         for hour in hours:
             insert(connection, "engine_hours", _HOURS, [structs.astuple(hour)], then=_ADD)
@@ -29,34 +29,34 @@ def keep(ledger: Ledger, hours: Iterable[EngineHour], prices: Iterable[EnginePri
 
 
 def newest(connection: Connection, since_ms: int = 0) -> list[EnginePrice]:
-    """The last price of each engine at each gateway, of those that are not older than that."""
+    """Returns the latest price of each engine at each gateway, if it is from `since_ms` (Unix ms) or later."""
     return _read(EnginePrice, connection, "latest", since_ms)
 
 
 def in_force(prices: Iterable[EnginePrice]) -> dict[str, EnginePrice]:
-    """By engine: this machine's own where it has one, else the newest of anybody."""
+    """Returns prices by engine: this machine's newest price, else the newest of any machine."""
     newest_last = sorted(prices, key=lambda price: (price.gateway == GATEWAY, price.since_ms, price.version))
     return {price.engine: price for price in newest_last}
 
 
 def prices(ledger: Ledger) -> dict[str, Price]:
-    """What a token of each engine costs now. Raises `LedgerUnavailable`."""
+    """Returns the current token prices by engine. Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
         return {engine: price.price for engine, price in in_force(newest(connection)).items()}
 
 
 def history(connection: Connection, since_ms: int, until_ms: int, most: int) -> list[EnginePrice]:
-    """The newest first."""
+    """Returns up to `most` prices of a period in Unix ms (end excluded), newest first."""
     return _read(EnginePrice, connection, "history", since_ms, until_ms, most)
 
 
 def hours(connection: Connection, first: int, beyond: int) -> list[EngineHour]:
-    """Of Unix hours from `first` on and before `beyond`."""
+    """Returns the statistics of Unix hours `first` to `beyond` (excluded)."""
     return _read(EngineHour, connection, "hours", first, beyond)
 
 
 def versions(connection: Connection) -> dict[str, Price]:
-    """Every price that was ever measured, by the name that charges have for it."""
+    """Returns all prices ever measured, by version, the name that charges refer to."""
     rows = connection.execute("SELECT version, input, cached, output FROM engine_prices")
     return {name: Price(input=into, cache_read=hit, output=out, version=name) for name, into, hit, out in rows}
 

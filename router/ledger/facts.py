@@ -1,4 +1,4 @@
-"""What the ledger knows, as a cube: sums of exact counts and amounts, by any of the dimensions of a table of facts."""
+"""The ledger as a data cube: sums of exact counts and amounts, by any dimensions of a table of facts."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -14,30 +14,30 @@ from router.types.clock import least_id
 from router.types.price import nano_from_usd
 from router.types.tables import patterns, table
 
-# A question to the ledger and its answer: which sums, by what, of what.
+# A query to the ledger and its result: sums of measures by dimensions.
 
 K = TypeVar("K")
 Label = str | int | None
-"""None: there is no such thing, or it is not known."""
+"""Value of a dimension; None if absent or unknown."""
 Sums = dict[tuple[Label, ...], tuple[int, ...]]
 """Values of the dimensions → sums of the measures, both in the query's order. Money in nano-USD, times in ms."""
 
 
 class LabelFilter(Struct, frozen=True):
-    """Only what has one of these labels in this dimension; or, `inverted`, only what has none of them."""
+    """Selects facts that have one of `labels` in a dimension or, if `inverted`, none of them."""
 
     dimension: str
     labels: frozenset[Label]
     inverted: bool = False
 
     def holds(self, label: Label) -> bool:
-        """By their texts, as in a database: what is asked for comes as text."""
+        """Whether the filter selects `label`. Labels are compared as text, as in the database."""
         text = None if label is None else str(label)
         return any(text == (None if wanted is None else str(wanted)) for wanted in self.labels) != self.inverted
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """Of all facts of `table` whose request began in the window: `since_ms` is included, `until_ms` is not."""
+    """A query of the facts of `table` whose request began from `since_ms` to before `until_ms` (Unix ms)."""
 
     table: str
     by: tuple[str, ...]
@@ -48,11 +48,11 @@ class Query(Struct, frozen=True, kw_only=True):
 
     @property
     def dimensions(self) -> frozenset[str]:
-        """All that an answer needs to tell apart."""
+        """All dimensions used by the query, including those of its filters."""
         return frozenset((*self.by, *(where.dimension for where in self.where)))
 
     def check(self, dimensions: Collection[str], measures: Collection[str]) -> None:
-        """Raises ValueError for what the table does not know."""
+        """Raises ValueError for dimensions or measures that the table does not have."""
         for names, known in ((self.dimensions, dimensions), (self.measures, measures)):
             if unknown := sorted(set(names) - set(known)):
                 raise ValueError(f"unknown: {', '.join(unknown)}. Known: {', '.join(known)}.")
@@ -64,8 +64,8 @@ class Query(Struct, frozen=True, kw_only=True):
         measures: Sequence[str],
         sums: Sums,
     ) -> None:
-        """Adds to `sums` the facts of which the conditions hold; `facts`: labels by `dimensions`, amounts by
-        `measures`."""
+        """Adds the facts that pass the filters to `sums`. `facts`: labels in the order of `dimensions`, and amounts in
+        that of `measures`."""
         conditions = [(dimensions.index(where.dimension), where) for where in self.where]
         by = [dimensions.index(name) for name in self.by]
         wanted = [measures.index(name) for name in self.measures]
@@ -75,42 +75,42 @@ class Query(Struct, frozen=True, kw_only=True):
 
 
 class RowsExpired(Exception):
-    """Rows that the question needs are gone: what is left of them can't be told apart so."""
+    """Rows that a query needs have expired, and the remaining sums do not have its dimensions."""
 
     def __init__(self, before_ms: int, dimensions: Iterable[str]) -> None:
-        """`before_ms`: only from then on (Unix) can it be answered."""
+        """`before_ms`: Unix ms from which the query can be answered."""
         super().__init__(before_ms)
         self.before_ms, self.dimensions = before_ms, tuple(dimensions)
 
 
 def add(sums: dict[K, tuple[int, ...]], key: K, amounts: tuple[int, ...]) -> None:
-    """To what is there under this key."""
+    """Adds `amounts` to the sums under `key`."""
     before = sums.get(key)
     sums[key] = tuple(map(int.__add__, before, amounts)) if before else amounts
 
 
-# One fact an attempt, or a request without any: its dimensions and measures, whose SQL is in `data/attempts.yaml`.
-# Every request counts once, whatever the sums are by.
+# Table "attempts": one fact per attempt, or per request without attempts; its SQL is in `data/attempts.yaml`. Every
+# request counts once, whatever the dimensions of the sums.
 
 ATTEMPTS = "attempts"
 JUDGE = "judge"
-"""In the place of a route, where a judge was asked about another's answer (`router.pipeline.JUDGED`)."""
+"""Value of `route` in requests that ask a judge about another request's answer (`router.pipeline.JUDGED`)."""
 HOUR_MS = 3_600_000
 QUARTER_MS = 900_000
 STEP = 1.25
-"""Times are told apart by this factor: a percentile is right within 12 %."""
+"""Ratio of neighbouring edges of time buckets; percentiles are accurate to 12 %."""
 EDGES_MS = tuple(sorted({round(STEP**power) for power in range(66)}))
-"""1 ms to half an hour."""
+"""Lower edges of time buckets in ms, from 1 ms to half an hour."""
 EDGES_US = tuple(sorted({round(10 * STEP**power) for power in range(62)}))
-"""10 µs to ten seconds."""
+"""Lower edges of time buckets in µs, from 10 µs to ten seconds."""
 LEVELS = 5
-"""Of difficulty, each a fifth of 0 … 1."""
+"""Number of levels of difficulty, each a fifth of 0 … 1."""
 BUDGETS = (1_024, 4_096, 16_384)
-"""Thinking budgets in tokens are told apart by these: each request may have a number of its own."""
+"""Upper edges of the groups of thinking budgets in tokens; ungrouped, every number would be a label."""
 
 
 def _bucket(value: str, edges: Sequence[int]) -> str:
-    """The greatest edge that is not above the value, by nested comparisons, so that each row takes few of them."""
+    """Returns SQL for the greatest edge not above `value`; nested, so that each row takes few comparisons."""
     if len(edges) == 1:
         return str(edges[0])
     middle = len(edges) // 2
@@ -149,28 +149,28 @@ _SQL = patterns(
 )
 
 
-# One fact a request and target that could have served it: what was expected of that target, whoever was chosen.
+# Table "offers": one fact per request and candidate target, with what was expected of that target.
 #
-# Read from the documents of decisions. Where the strategy goes by forecasts these are all eligible targets, with pass
-# rates; else those that would have been tried, without.
+# Facts are read from the documents of decisions. If the strategy uses forecasts, the candidates are all eligible
+# targets, with pass rates; else they are the targets that would have been tried, without pass rates.
 
 OFFERS = "offers"
 _OF_OFFERS = (
     *("hour", "route", "class", "task", "difficulty", "chosen", "candidate", "taken", "explored", "strategy"),
     *("app", "template"),
 )
-"""`taken`: 1 where the candidate was the choice."""
+"""Dimensions of the table "offers"; `taken`: 1 if the candidate was chosen."""
 _WHERE_ANSWERED = ("expected", "rated", "pass_e4", "actual")
 _SUMS_OF_OFFERS = ("requests", "answered", *_WHERE_ANSWERED, *(f"answered_{name}" for name in _WHERE_ANSWERED))
-"""`expected`: nano-USD that the candidate was expected to cost; `rated`: of how many there is a pass rate; `pass_e4`:
-sum of these, in ten-thousandths; `actual`: nano-USD that the request was charged in the end, whoever answered it.
-`answered_`: the same of those requests only that were answered."""
+"""Measures of the table "offers". `expected`: candidate's expected cost in nano-USD; `rated`: number with a pass rate;
+`pass_e4`: sum of pass rates in ten-thousandths; `actual`: request's final charge in nano-USD, whichever target
+answered; `answered_…`: the same, over answered requests only."""
 _NONE = (0,) * len(_WHERE_ANSWERED)
 
 
 def offered(document: str, request: Sequence[Any]) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
-    """Of a decision and what came of it: labels in the order of `DIMENSIONS`, and measures; none where the
-    document can't be read. `request`: columns of its row, and whether it was answered (0 or 1)."""
+    """Yields the facts of one decision: labels in the order of `DIMENSIONS`, and measures; none if the document can't
+    be read. `request`: started_ms, route, class, task, difficulty, answered (0 or 1), and cost in nano-USD."""
     started_ms, route, data_class, task, difficulty, answered, cost = request
     try:
         decision = decided.decode(document)
@@ -194,11 +194,11 @@ MEASURES: Mapping[str, Mapping[str, str]] = {
     ATTEMPTS: {name: _sum(**row) for name, row in _SQL["measures"].items()},
     OFFERS: dict.fromkeys(_SUMS_OF_OFFERS, ""),
 }
-"""By table and name; their SQL, where rows have them."""
+"""Table → measure → its SQL, empty for offers."""
 
 
 class Grouping(Struct, frozen=True):
-    """What sums by hour of a table tell apart."""
+    """The dimensions of a set of hourly sums of a table."""
 
     table: str
     by: tuple[str, ...]
@@ -209,8 +209,8 @@ class Grouping(Struct, frozen=True):
 
     @property
     def since(self) -> str:
-        """The row of `progress` that a grouping has which came with a later lowpass, when rows had expired already:
-        from when on it has sums of all requests (Unix ms)."""
+        """Name of the row of `progress` with the time (Unix ms) from which a grouping has sums of all requests. It
+        exists for groupings added by a later version of lowpass, after rows had expired."""
         return f"{self.name} since"
 
     @property
@@ -222,27 +222,27 @@ GROUPINGS = tuple(
     Grouping(name, tuple(by)) for name, some in table("ledger/data/groupings.yaml").items() for by in some
 )
 LATE = [grouping for grouping in GROUPINGS if grouping.table == ATTEMPTS][-1]
-"""Has nearly as many sums as there are rows: made when these expire."""
+"""The finest grouping of attempts. It has nearly as many sums as rows, and is summed only when the rows expire."""
 
 
-# How many answers were right, of those that somebody judged: sums over the log of outcomes, which stays as it is.
+# Table "passes": how many of the judged answers were right, summed over the log of outcomes.
 #
-# Of what one source said of an attempt the newest counts. An attempt counts once, whoever judged it: with the mean of
-# its scores by their weights, and as much as the weightiest of them. A verifier that only saw nothing wrong has not
-# judged; where nobody else did, its answer is taken to be right as often as was expected of it.
+# Of each source, only its newest score of an attempt counts. Each attempt counts once, with the weighted mean of its
+# scores and the largest of their weights. A verifier that can only find errors does not judge an answer in which it
+# found none; if no other source did either, the answer is assumed right at the expected pass rate.
 
 PASSES = "passes"
 PASS_DIMENSIONS = ("target", "task", "difficulty", "app", "template")
 PASS_MEASURES = ("judged", "weight_e6", "passed_e6", "assumed", "assumed_e6", "expected_e6")
-"""Attempts that were judged, their weights, and weights × scores, both in millionths; and the same of those of which
-only nothing wrong was seen, with what was expected in the place of a score."""
+"""Number of judged attempts, and sums of their weights and of weights × scores, in millionths; the same for attempts in
+which only no error was found (`assumed`), with the expected pass rate in place of a score."""
 _PASSES: str = patterns("ledger/data/passes.yaml", passed=str(PASSED), difficulty=level("o.difficulty"))["sums"]
 _LAST_ID = "g"
-"""Beyond every id, which are hexadecimal."""
+"""Upper bound of all ids, which are hexadecimal."""
 
 
 def passes(connection: Connection, query: Query) -> Sums:
-    """Of requests whose id was made in the window. Raises ValueError for what is not known of a judgement."""
+    """Returns sums over requests with ids from the window. Raises ValueError for an unknown dimension or measure."""
     query.check(PASS_DIMENSIONS, PASS_MEASURES)
     window = least_id(query.since_ms or 0), _LAST_ID if query.until_ms is None else least_id(query.until_ms)
     facts = (

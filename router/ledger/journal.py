@@ -1,4 +1,4 @@
-"""The journal: writes of requests, committed in groups."""
+"""The journal: writes of many requests, committed in groups."""
 
 import asyncio
 import logging
@@ -20,86 +20,87 @@ from router.ledger.migrate import migrate
 from router.types.account import Journal, LedgerUnavailable, Row
 from router.types.clock import new_id
 
-# Group commit: one thread owns the connection. It is handed everything that was queued during one turn of the event
-# loop; while it writes that in one transaction, the next one gathers. So a slow disk, a server, or another process that
-# writes costs those who wait for their commit, and never the event loop.
+# Group commit: one thread owns the connection. It gets everything queued during a turn of the event loop, and writes it
+# in one transaction while the next transaction is gathered. So a slow disk or server, or another writing process,
+# delays callers that wait for their commit, but never the event loop.
 #
-# `synchronous=NORMAL` keeps every committed row through a crash of the process; a power cut may lose the last ones.
+# With `synchronous=NORMAL`, committed rows survive a crash of the process; a power cut may lose the last of them.
 
 T = TypeVar("T")
 Item = tuple[str, Row]
 """A statement and its values."""
 RETRY_S = 0.5
-"""How long after a failed commit it is tried again."""
+"""Delay in seconds before a failed commit is retried."""
 BUSY_MS = 10_000
-"""How long a commit waits for another process that writes."""
+"""Time in ms that a commit waits for another writing process."""
 LARGEST_WAL = 64 * 1024 * 1024
-"""Bytes of write-ahead log at which it is emptied even if writers must wait for that."""
+"""Size of the write-ahead log in bytes above which it is truncated even if writers must wait."""
 TRUNCATE_MS = 50
-"""How long writers wait at most for the write-ahead log to be emptied, once a second."""
+"""Maximum time in ms that writers wait for the write-ahead log to be truncated, once a second."""
 LARGEST_QUEUE = 100_000
-"""Queued changes at which new requests are refused while the disk does not take them."""
+"""Number of queued changes above which `SqliteJournal.call` refuses new steps."""
 
 _WRONG_ROW = (sqlite3.IntegrityError, OverflowError)
-"""It contradicts the rows that are there, or holds a number that SQLite's 64 bits don't."""
+"""Errors of a row that conflicts with existing rows, or has a number beyond SQLite's 64 bits."""
 _log = logging.getLogger(__name__)
 
 
 class Transaction(Struct):
-    """What is written at once, and who waits for it."""
+    """Rows, changes and steps that are written together, and their waiters."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    """By statement."""
+    """New rows by statement."""
     changes: list[Item] = []
     calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
     waiters: list[asyncio.Future[None]] = []
     followers: list[Callable[[], None]] = []
-    """Called in this order once it is committed."""
+    """Callbacks to call in order after the commit."""
     results: list[Any] = []
-    """Of `calls`, once it is committed."""
+    """Results of `calls`."""
     error: Exception | None = None
-    """Why it was not."""
+    """Why the commit failed."""
 
     def __len__(self) -> int:
         return sum(map(len, self.rows.values())) + len(self.changes)
 
     def items(self) -> Iterator[Item]:
-        """New rows first, in the order in which their statements were first used; then changes."""
+        """Yields new rows, in the order in which their statements were first used, and then changes."""
         yield from ((statement, row) for statement, rows in self.rows.items() for row in rows)
         yield from self.changes
 
 
 class GroupJournal(ABC):
-    """The `Journal` port over any database; use inside one running event loop."""
+    """A `Journal` over any database; to be used within one running event loop."""
 
     def __init__(self, prefix: str = "") -> None:
-        """`prefix`: of its `owner`."""
+        """`prefix`: prefix of `owner`."""
         self.owner = prefix + new_id()
         self.available = True
         self._loop = asyncio.get_running_loop()
         self._queued = Transaction()
         self._under_way: Transaction | None = None
         self._backlog: list[Item] = []
-        """Could not be written, and must be before anything else."""
+        """Statements of failed commits, to be written before anything else."""
         self._behind = 0
-        """How many statements were in the backlog when the thread was through with the last transaction."""
+        """Number of statements in the backlog after the last transaction."""
         self._handed, self._written = SimpleQueue[Transaction | None](), SimpleQueue[Transaction]()
         self._due = False
-        """Something is queued or under way."""
+        """Whether anything is queued or being written."""
         self._retry: asyncio.TimerHandle | None = None
         self.dropped = 0
-        """Rows that found no room since the last commit."""
+        """Number of rows dropped for lack of room since the last commit."""
         self._thread = Thread(target=self._write_forever, name="ledger", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """Statements that are not committed yet."""
+        """Number of statements that are not committed yet."""
         return len(self._queued) + self._behind + (0 if self._under_way is None else len(self._under_way))
 
     @abstractmethod
     def _write(self, transaction: Transaction) -> None:
-        """Runs in the thread. What it can't write it leaves in the backlog, but for wrong rows, and raises why."""
+        """Writes a transaction; runs in the thread. On failure, keeps its statements in the backlog, except wrong rows,
+        and raises."""
 
     def add(self, statement: str, row: Row) -> None:
         self._queued.rows.setdefault(statement, []).append(row)
@@ -122,7 +123,7 @@ class GroupJournal(ABC):
         return future
 
     def then(self, follower: Callable[[], None]) -> None:
-        """Calls it once all that is queued by now is committed; at once where that is nothing."""
+        """Calls `follower` when everything queued so far is committed; at once if nothing is queued."""
         if self._due:
             self._queued.followers.append(follower)
         else:
@@ -139,11 +140,11 @@ class GroupJournal(ABC):
             except Exception as error:
                 transaction.error = error
             self._written.put(transaction)
-            with suppress(RuntimeError):  # The loop is closed: `close` goes on from here.
+            with suppress(RuntimeError):  # The loop is closed: `close` finishes the transaction.
                 self._loop.call_soon_threadsafe(self._finish)
 
     def _finish(self, *, wait: bool = False) -> None:
-        if self._written.empty() and not wait:  # `flush` was first
+        if self._written.empty() and not wait:  # `flush` has finished it already
             return
         transaction, queued, self._under_way = self._written.get(), self._queued, None
         self._behind = len(self._backlog)
@@ -166,8 +167,8 @@ class GroupJournal(ABC):
             self._loop.call_soon(self._hand_over)
 
     def _refuse(self, transaction: Transaction, error: Exception) -> None:
-        """Rows of work already done wait for the next try; steps that nobody has acted on yet are refused."""
-        # What others raise may hold a value.
+        """Fails the steps and waiters of a transaction; its rows stay in the backlog and are retried."""
+        # The text of other exceptions may contain a value of a row.
         why = error if isinstance(error, LedgerUnavailable | sqlite3.Error) else type(error).__name__
         if self.available:
             _log.error("the ledger can't be written (%s), and is tried again every %s s", why, RETRY_S)
@@ -181,10 +182,10 @@ class GroupJournal(ABC):
 
 
 class SqliteJournal(GroupJournal):
-    """The `LocalJournal` port over one SQLite file."""
+    """A `LocalJournal` over one SQLite file."""
 
     def __init__(self, path: Path, prefix: str = "") -> None:
-        """`prefix`: of its `owner`."""
+        """`prefix`: prefix of `owner`."""
         self.path = path
         self._wal = path.with_name(path.name + "-wal")
         self._connection, self._reader = connect(path), connect(path)
@@ -211,16 +212,16 @@ class SqliteJournal(GroupJournal):
         return future
 
     def checkpoint(self) -> None:
-        """Moves the write-ahead log into the database, if the disk takes it; else it stays where it is.
+        """Moves the write-ahead log into the database file; logs a failure and leaves the log as it is.
 
-        Runs in a worker thread, since it waits for the disk.
+        It waits for the disk: call it in a worker thread.
         """
         try:
             with closing(connect(self.path)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
                 if self._wal.exists() and self._wal.stat().st_size > LARGEST_WAL:
-                    # Under steady load the log never comes to rest by itself: this makes writers wait until it starts
-                    # anew, but not for somebody who reads for minutes.
+                    # Under steady load the log is never empty by itself: this makes writers wait until it restarts,
+                    # but not for a reader that takes minutes.
                     connection.execute(f"PRAGMA busy_timeout = {TRUNCATE_MS}")
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
@@ -239,13 +240,13 @@ class SqliteJournal(GroupJournal):
         self.flush()
         self._handed.put(None)
         self._thread.join()
-        for follower in self._queued.followers:  # of a commit that failed to the end
+        for follower in self._queued.followers:  # those of a last commit that failed
             follower()
         self._connection.close()
         self._reader.close()
 
     def flush(self) -> None:
-        """Waits for the disk, until all that is queued was tried."""
+        """Blocks until everything queued has been tried once."""
         if self._under_way is not None:
             self._finish(wait=True)
         if self._retry is not None:
@@ -277,7 +278,7 @@ class SqliteJournal(GroupJournal):
         backlog.clear()
 
     def _salvage(self) -> None:
-        """A row that the ledger can't take must not keep all the others out: each is tried alone, it is dropped."""
+        """Writes the statements of the backlog one by one and drops wrong rows, which must not block the others."""
         while self._backlog:
             try:
                 self._connection.execute(*self._backlog[0])
@@ -289,23 +290,24 @@ class SqliteJournal(GroupJournal):
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection in WAL mode, without Python's own transactions. The file is its owner's alone: it says who asked
-    what, and SQLite gives the files beside it the same mode."""
-    with suppress(OSError):  # A file that exists is not opened: to close it would drop this process's locks.
+    """Opens a connection in WAL mode, without Python's implicit transactions. Only its owner may read the file, which
+    has data about requests; SQLite gives the files beside it the same mode."""
+    with suppress(OSError):  # An existing file is not opened, since closing it would drop this process's locks.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    with suppress(OSError):  # It belongs to another user, who lets this one write.
+    with suppress(OSError):  # The file belongs to another user, who lets this one write.
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
     connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_MS / 1000, check_same_thread=False)
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
-    # A child's spending is followed by its parent's, and that by its own parent's: one trigger, several times.
+    # A trigger updates the parent's booking of a child's spending, and so fires again for each further ancestor.
     connection.execute("PRAGMA recursive_triggers = ON")
     return connection
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Processes that open a new file at the same time are refused this at once, without SQLite's own patience."""
+    """Sets WAL mode, retrying for `BUSY_MS`: SQLite's own busy timeout does not apply when several processes open a
+    new file at once."""
     patience = time.monotonic() + BUSY_MS / 1000
     while True:
         try:
@@ -317,16 +319,14 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
         time.sleep(0.01)
 
 
-# The ledger elsewhere, the budgets here: a request's row is in both, since the local budgets go by its lease.
-
-
+# If the ledger is elsewhere and the budgets are local, request rows are in both: local budgets use their leases.
 BESIDE = "beside-"
-"""How owners begin whose bookings are not in the ledger, but in the file beside it."""
+"""Prefix of owners whose bookings are in a local file instead of the ledger."""
 
 
 class TeeJournal:
-    """The `Journal` port: everything goes to `ledger`, what becomes of requests goes to `local` too, and first: a
-    process that dies between the two commits leaves nothing in the ledger that the budgets know nothing of."""
+    """A `Journal` that writes everything to `ledger`, and rows of requests to `local` first. So a process that dies
+    between the two commits leaves nothing in the ledger that the local budgets do not know."""
 
     def __init__(self, ledger: Journal, local: SqliteJournal) -> None:
         self._ledger, self._local = ledger, local

@@ -1,4 +1,4 @@
-"""Keys, limits that stand in place of the policy's, and the audit of every change."""
+"""API keys, budget limits set at run time, and the audit log of every change."""
 
 import secrets
 from collections.abc import Iterable, Mapping
@@ -19,35 +19,35 @@ from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["keys"]
 
-# Who changed what, when: keys, limits of budgets and corrections of charges, one row a change.
+# The audit log of changes to keys, budget limits and charges, one row per change.
 
 COMMAND_LINE = "command line"
-"""The actor of changes by `lowpass` commands."""
+"""Actor of changes by `lowpass` commands."""
 _INSERT = "INSERT INTO audit (id, at_ms, actor, action, subject, document) VALUES (?, ?, ?, ?, ?, ?)"
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def note(connection: Connection, actor: str, action: str, subject: str, changes: Mapping[str, object]) -> None:
-    """Belongs into the transaction of the change. `changes` never holds a secret."""
+    """Adds a row to the audit log; call it in the transaction of the change. `changes` must not hold a secret."""
     connection.execute(_INSERT, (new_id(), now_ms(), actor, action, subject, _encode(changes).decode()))
     seal(connection, "audit")
 
 
-# Limits of budgets that were set while gateways run: they stand in place of the policy's until they are taken back.
+# Budget limits set while gateways run replace the policy's limits until they are removed or expire.
 
 _IN_FORCE = "SELECT id, size FROM budget_limits WHERE expires_ms IS NULL OR expires_ms > ?"
 
 
 def limits(connection: Connection) -> dict[str, int]:
-    """Those that have not expired: by the id of a budget of the policy, or of one of its accounts, nano-USD or thinking
-    tokens."""
+    """Returns the limits that have not expired, in nano-USD or thinking tokens, by the id of a budget of the policy or
+    of one of its accounts."""
     return dict(connection.execute(_IN_FORCE, (now_ms(),)).fetchall())
 
 
 def set_limit(
     connection: Connection, identifier: str, size: int | None, expires_ms: int | None, actor: str, unit: Unit = Unit.USD
 ) -> None:
-    """`size` None: the policy's limit counts again."""
+    """Sets a limit in nano-USD or thinking tokens; `size` None restores the policy's limit."""
     with transaction(connection):
         amount = {"limit_nano" if unit is Unit.USD else "limit_tokens": size}
         note(connection, actor, "budget limit set", identifier, {**amount, "expires_ms": expires_ms})
@@ -57,12 +57,12 @@ def set_limit(
             connection.execute(_SQL["set"], (identifier, size, now_ms(), actor, expires_ms))
 
 
-# API keys: stored as a hash, shown once, found by hash; with what each may do, and how much of it.
+# API keys are shown once, stored as a hash and found by it, with their permissions and limits.
 
 PREFIX = "lp-"
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
 _LENGTH = 43
-"""54 symbols: 247 bits, so a plain SHA-256 is as good as a slow hash."""
+"""Number of random characters of a secret. With 54 symbols they have 247 bits, so plain SHA-256 is safe enough."""
 _LISTS = ("routes", "targets", "tags", "scopes")
 _ROTATE = "UPDATE keys SET hash = ?, previous_hash = hash, previous_until_ms = ? WHERE id = ?"
 _ENDED = "DELETE FROM previous_secrets WHERE until_ms <= ? OR (key_id = ? AND ? = 0)"
@@ -77,9 +77,9 @@ class Key(Struct, frozen=True, kw_only=True):
     revoked_ms: int | None = None
     expires_ms: int | None = None
     used_ms: int | None = None
-    """When a request of it was settled last, to the second."""
+    """When a request with the key was last settled, to the second."""
     previous_until_ms: int | None = None
-    """Until then the secret before the last rotation is valid too."""
+    """Time until which the secret before the last rotation is valid too."""
 
     def valid_at(self, at_ms: int) -> bool:
         return self.revoked_ms is None and (self.expires_ms is None or self.expires_ms > at_ms)
@@ -94,7 +94,7 @@ class Key(Struct, frozen=True, kw_only=True):
 
 
 def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, str]:
-    """Returns the key and its secret, which is not kept anywhere. Raises ValueError for a name in use."""
+    """Creates a key; returns it and its secret, which is not stored. Raises ValueError for a name in use."""
     terms.check()
     secret, key = _secret(), Key(id=new_id(), terms=terms, created_ms=now_ms(), expires_ms=terms.expires_ms)
     with transaction(connection):
@@ -110,7 +110,7 @@ def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, st
 
 
 def change(connection: Connection, name_or_id: str, changes: Mapping[str, Any], actor: str) -> Key:
-    """Raises LookupError for an unknown key, ValueError for what a key can't be."""
+    """Changes the terms of a key. Raises LookupError for an unknown key, and ValueError for invalid terms."""
     with transaction(connection):
         note(connection, actor, "key changed", name_or_id, changes)
         key = in_force(connection, name_or_id)
@@ -128,8 +128,8 @@ def change(connection: Connection, name_or_id: str, changes: Mapping[str, Any], 
 
 
 def rotate(connection: Connection, name_or_id: str, grace_ms: int, actor: str) -> tuple[Key, str]:
-    """Gives a key a new secret; the one before stays valid for `grace_ms`, and those before that to their own times.
-    Without grace all of them end. Raises LookupError."""
+    """Gives a key a new secret. The previous one stays valid for `grace_ms`, and older ones until their own times; with
+    `grace_ms` 0, all of them end at once. Raises LookupError."""
     secret, now = _secret(), now_ms()
     with transaction(connection):
         note(connection, actor, "key rotated", name_or_id, {"grace_s": grace_ms // 1000})
@@ -141,7 +141,7 @@ def rotate(connection: Connection, name_or_id: str, grace_ms: int, actor: str) -
 
 
 def revoke(connection: Connection, name_or_id: str, actor: str) -> Key:
-    """Raises LookupError when there is no such key in force."""
+    """Revokes a key. Raises LookupError if there is no such key in force."""
     with transaction(connection):
         lock(connection)
         key = in_force(connection, name_or_id)
@@ -151,7 +151,7 @@ def revoke(connection: Connection, name_or_id: str, actor: str) -> Key:
 
 
 def in_force(connection: Connection, name_or_id: str) -> Key:
-    """One that was not revoked, expired or not. Raises LookupError."""
+    """Returns a key that is not revoked, even if it has expired. Raises LookupError."""
     for key in every(connection):
         if key.revoked_ms is None and name_or_id in (key.terms.name, key.id):
             return key
@@ -163,7 +163,7 @@ def every(connection: Connection) -> list[Key]:
 
 
 def callers(connection: Connection) -> dict[bytes, Caller]:
-    """Digest of the secret → caller, for every key in force, and for secrets before a rotation while they are valid."""
+    """Returns digest of the secret → caller for all valid keys, including still valid secrets before a rotation."""
     now = now_ms()
     hashes = connection.execute("SELECT hash, key_id FROM previous_secrets WHERE until_ms > ?", (now,)).fetchall()
     in_force = {}

@@ -1,4 +1,4 @@
-"""The ledger: where it is, its secret, and which alerts were claimed."""
+"""The ledger: access to its database, its secret, and claims of alerts."""
 
 import secrets
 import sqlite3
@@ -15,58 +15,58 @@ from router.types.account import Journal, LedgerUnavailable
 from router.types.tables import table
 from router.types.target import Secret
 
-# Where the ledger is: a file, or a database that several gateways share. Readers and writers all ask here.
+# The ledger is a file or a database that several gateways share. All readers and writers open it here.
 
 
 class Ledger(ABC):
-    """Every method raises `LedgerUnavailable` where the database can't be used, and none waits for ever."""
+    """A ledger. Every method raises `LedgerUnavailable` if the database can't be used, and none blocks forever."""
 
     name: str
-    """For people; without a password."""
+    """Name for messages, without a password."""
     dialect: Dialect
     _readable = False
-    """It has all that this lowpass reads."""
+    """Whether the ledger was found to have everything that this version of lowpass reads."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """It was made by `migrate`."""
+        """Whether `migrate` has created the ledger."""
 
     @abstractmethod
     def size(self, connection: Connection) -> int:
-        """Bytes of its tables and indexes; `connection` is one of its own."""
+        """Returns the size of its tables and indexes in bytes; `connection` is one of this ledger."""
 
     @abstractmethod
     def damage(self) -> list[str]:
-        """What the database itself finds wrong with its file; a server looks after its own."""
+        """Returns damage that the database finds in its file; empty for a server, which checks its own files."""
 
     @abstractmethod
     def open_journal(self) -> Journal:
-        """Inside the event loop that it will run in."""
+        """Opens a journal; call it inside the event loop in which the journal will run."""
 
     @abstractmethod
     def _open(self, *, read_only: bool = False) -> AbstractContextManager[Connection]:
-        """A connection; one that reads is a transaction."""
+        """Opens a connection; a read-only one is one transaction."""
 
     def version(self) -> int:
-        """0: there is none yet. Raises `LedgerTooNew`."""
+        """Returns the ledger's version; 0 if there is no ledger yet. Raises `LedgerTooNew`."""
         if not self.exists():
             return 0
         with self._open(read_only=True) as connection:
             return current(connection, self.dialect)
 
     def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
-        """Makes it, or brings it to a version, the newest one if none is named; see `router.ledger.migrate.migrate`."""
+        """Creates or migrates the ledger to a version, by default the newest; see `router.ledger.migrate.migrate`."""
         goal, self._readable = newest(self.dialect) if to is None else to, False
         with self._open() as connection:
-            # What is there already is left alone: the role may then do without the right to create tables.
+            # A ledger of that version is not touched, so its database role needs no right to create tables.
             there = current(connection, self.dialect) == goal
             return goal if there else migrate(connection, self.dialect, to, lose_data=lose_data)
 
     @contextmanager
     def reading(self, *, any_version: bool = False) -> Iterator[Connection]:
-        """A connection that can't write, and sees the ledger as of one moment.
+        """Opens a read-only connection to a snapshot of the ledger.
 
-        Raises `LedgerTooOld` for a ledger that lacks what this lowpass reads, unless `any_version` will do.
+        Raises `LedgerTooOld` for a ledger that lacks what this lowpass reads, unless `any_version` is set.
         """
         with self._open(read_only=True) as connection:
             if not (any_version or self._readable):
@@ -75,12 +75,12 @@ class Ledger(ABC):
             yield connection
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """For single writes beside the journal: keys, feedback."""
+        """Opens a connection for writes outside the journal, such as those of keys."""
         return self._open()
 
 
 def ledger_at(path: Path, url: Secret | None) -> Ledger:
-    """PostgreSQL where there is a URL, else the SQLite file. Raises `SettingError` for a URL that is none."""
+    """Returns a PostgreSQL ledger if `url` is given, else the SQLite file. Raises `SettingError` for an invalid URL."""
     if url is None:
         return SqliteLedger(path)
     from router.ledger.postgres import PostgresLedger
@@ -89,11 +89,11 @@ def ledger_at(path: Path, url: Secret | None) -> Ledger:
 
 
 _REMEDIES = {getattr(sqlite3, name): text for name, text in table("ledger/data/remedies.yaml").items()}
-"""Kinds of errors that blame the file, or who else uses it, and no statement; and what to do about them."""
+"""SQLite's primary result code → remedy, for errors caused by the file or its other users, not by a statement."""
 
 
 class SqliteLedger(Ledger):
-    """In one file."""
+    """A ledger in one SQLite file."""
 
     dialect = SQLITE
 
@@ -126,36 +126,36 @@ class SqliteLedger(Ledger):
                     connection.execute("BEGIN")
                 yield connection
         except sqlite3.DatabaseError as error:
-            # What Python finds has no code: a text of the file that is none. Else the low byte is the kind:
-            # https://www.sqlite.org/rescode.html#primary_result_codes
+            # Errors raised by Python, such as for invalid text in the file, have no code. Else the low byte is the
+            # primary result code: https://www.sqlite.org/rescode.html#primary_result_codes
             corrupt = sqlite3.SQLITE_CORRUPT if isinstance(error, sqlite3.OperationalError) else 0
             remedy = _REMEDIES.get(getattr(error, "sqlite_errorcode", corrupt) & 0xFF)
-            if remedy is None:  # the statement is to blame
+            if remedy is None:  # caused by the statement
                 raise
             raise LedgerUnavailable(f"{self.path} can't be used ({error}): {remedy}") from None
 
 
-# The secret of a ledger: made with it, shared by all of its gateways, known to nobody else.
+# The secret of a ledger, shared by all of its gateways only.
 
 _OFFER = "INSERT INTO instance (id, secret) VALUES (1, ?) ON CONFLICT DO NOTHING"
 
 
 def instance_secret(ledger: Ledger) -> Secret:
-    """Made at the first call. Raises `LedgerUnavailable`."""
+    """Returns the ledger's secret, which the first call creates. Raises `LedgerUnavailable`."""
     with ledger.writing() as connection:
         connection.execute(_OFFER, (secrets.token_hex(32),))
         return Secret(connection.execute("SELECT secret FROM instance WHERE id = 1").fetchone()[0])
 
 
-# Which alerts were told: an alert belongs to whoever inserts its row first, of all gateways and restarts.
+# Alerts already sent: the process that inserts the row of an alert first sends it, over all gateways and restarts.
 
 _CLAIM = "INSERT INTO alerts (account, window_start_ms, share) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 
 
 def claim(ledger: Ledger, account: str, window_start_ms: int, shares: Sequence[int]) -> list[int]:
-    """The shares (in ten-thousandths) that nobody claimed before. Waits for locks: call it in a thread.
+    """Claims shares (in ten-thousandths) in one transaction, and returns those that were not claimed before.
 
-    All of them in one transaction. Raises `LedgerUnavailable`: then none is claimed.
+    It waits for locks: call it in a thread. Raises `LedgerUnavailable`; then no share is claimed.
     """
     try:
         with ledger.writing() as connection, transaction(connection):

@@ -1,4 +1,4 @@
-"""Migrations of the ledger up and down, and its schema in either database."""
+"""Migrations of the ledger up and down, and the schema of its versions."""
 
 import re
 import sqlite3
@@ -15,33 +15,33 @@ from router.ledger.rows import Connection, sql_placeholders, transaction
 from router.types.account import LedgerUnavailable
 from router.types.tables import table
 
-# Numbered SQL files, applied once each and in order; the ledger itself keeps the number of the last one.
+# Migrations are numbered SQL files, applied once each and in order; the ledger stores the number of the last one.
 #
-# NNNN_name.sql goes up to version N, NNNN_name.down.sql takes it back. A line `-- loses WHAT: SELECT …` of the latter
-# says what is gone where that finds a row. They are written for SQLite; PostgreSQL gets them in its own `words`.
+# NNNN_name.sql migrates up to version N, NNNN_name.down.sql back to N-1. A line `-- loses WHAT: SELECT …` of the latter
+# names what is lost if the SELECT finds a row. They are written for SQLite, and translated by `Dialect.words`.
 
 FIRST = 14
-"""The version that nothing goes back from: those before it were never released."""
+"""Oldest supported version; earlier ones were never released."""
 _UNRELEASED = "which was never released: begin a new ledger"
 _COMPATIBLE = "SELECT version FROM compatible"
-"""The oldest version that can use the ledger as it is: a migration that only adds leaves it as it was."""
+"""Query for the oldest version that can use the ledger; migrations that only add things do not change it."""
 _LOSES = re.compile(r"^-- loses (.+?): (SELECT .+)$", re.MULTILINE)
 
 
 class LedgerTooNew(Exception):
-    """A newer lowpass wrote this ledger, in a way that this one does not understand."""
+    """The ledger was written by a newer lowpass in a format unknown to this one."""
 
 
 class LedgerTooOld(LedgerUnavailable):
-    """It must be brought up before it can be read, or can't be."""
+    """The ledger must be migrated before it can be read, or is too old to be migrated."""
 
 
 class WouldLose(Exception):
-    """The way back has no place for something that is there."""
+    """A migration down would lose data."""
 
 
 class Dialect(Struct, frozen=True):
-    """How a database keeps others out and a version in; the head of `data/dialects.yaml` explains the fields."""
+    """What differs between the databases; the head of `data/dialects.yaml` explains the fields."""
 
     name: str
     begin: tuple[str, ...]
@@ -59,8 +59,8 @@ SQLITE, POSTGRES = msgspec.convert(table("ledger/data/dialects.yaml"), tuple[Dia
 def migrate(
     connection: Connection, dialect: Dialect = SQLITE, to: int | None = None, *, lose_data: bool = False
 ) -> int:
-    """Brings the ledger to a version, the newest one if none is named, and returns it. Several processes may start at
-    once. Raises `LedgerTooNew`, `WouldLose` and, for a version that there is not, ValueError; then nothing is changed.
+    """Migrates the ledger to version `to`, by default the newest, and returns the version. Several processes may call
+    it at once. On `LedgerTooNew`, `WouldLose`, or ValueError for an unknown version, nothing is changed.
     """
     goal = newest(dialect) if to is None else to
     if not FIRST <= goal <= newest(dialect):
@@ -68,7 +68,7 @@ def migrate(
     with transaction(connection, dialect.begin):
         version = current(connection, dialect)
         if to is None:
-            # The version before goes on beside a newer one, and may start again.
+            # Gateways of an older version may run, and restart, beside newer ones.
             goal = max(goal, version)
         for number in range(max(version + 1, FIRST), goal + 1):
             _run(connection, _scripts(dialect)[number])
@@ -86,7 +86,7 @@ def migrate(
 
 
 def current(connection: Connection, dialect: Dialect) -> int:
-    """The version that the ledger has; 0: it has none. Raises `LedgerTooNew` and `LedgerTooOld`."""
+    """Returns the ledger's version; 0 if there is no ledger yet. Raises `LedgerTooNew` and `LedgerTooOld`."""
     made = connection.execute(dialect.made).fetchone()[0]
     version = int(connection.execute(dialect.read).fetchone()[0]) if made else 0
     if 0 < version < FIRST:
@@ -102,8 +102,8 @@ def current(connection: Connection, dialect: Dialect) -> int:
 
 
 def readable(name: str, version: int, dialect: Dialect) -> None:
-    """Raises `LedgerUnavailable` where this lowpass would look for what is not there yet. A newer ledger has all that
-    there was before: gateways of the version before go on while others come."""
+    """Raises `LedgerUnavailable` if the ledger lacks what this lowpass reads. A newer ledger is fine, since it has
+    everything that older ones had."""
     if version == 0:
         raise LedgerUnavailable(f"there is no ledger in {name} yet: `lowpass serve` makes it")
     if version < newest(dialect):
@@ -116,7 +116,7 @@ def newest(dialect: Dialect) -> int:
 
 
 def _run(connection: Connection, script: str) -> None:
-    """Statement by statement; a trigger has semicolons of its own."""
+    """Runs a script statement by statement; triggers contain semicolons."""
     code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("--"))
     statement = ""
     for part in code.rstrip("; \n").split(";"):
@@ -128,7 +128,7 @@ def _run(connection: Connection, script: str) -> None:
 
 @cache
 def _scripts(dialect: Dialect, ending: str = ".sql") -> dict[int, str]:
-    """By number."""
+    """Returns the scripts in the database's dialect, by number."""
     scripts: dict[int, str] = {}
     for entry in files("router.ledger").joinpath("migrations").iterdir():
         if entry.name.endswith(ending) and entry.name.count(".") == ending.count("."):
@@ -139,10 +139,10 @@ def _scripts(dialect: Dialect, ending: str = ".sql") -> dict[int, str]:
     return scripts
 
 
-# What tables a version of the ledger has, and the rows of one in the order of its key: the same in either database.
+# The tables of a version of the ledger, and their rows in the order of the key, the same in either database.
 
 PAGE = 1_000
-"""Rows read at a time."""
+"""Number of rows read at a time."""
 PAGE_OF_BLOBS = 8
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
 _COLUMNS = "SELECT name, type, pk FROM pragma_table_info(?) ORDER BY cid"
@@ -152,11 +152,11 @@ class Table(Struct, frozen=True):
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    """Empty where rows have none."""
+    """Columns of the primary key; empty if there is none."""
     blobs: bool
 
     def pages(self, connection: Connection) -> Iterator[list[Sequence[Any]]]:
-        """None of them is empty."""
+        """Yields all rows in non-empty pages, in the order of the key."""
         if not self.key:
             rows = connection.execute(f"SELECT {', '.join(self.columns)} FROM {self.name}").fetchall()  # noqa: S608
             yield from [rows] if rows else []
@@ -175,7 +175,7 @@ class Table(Struct, frozen=True):
 
 @cache
 def tables(version: int) -> tuple[Table, ...]:
-    """Out of the migrations themselves, in the order in which they are made."""
+    """Returns the tables of a version in order of creation, found by running its migrations in memory."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, to=version)
         made = []

@@ -1,4 +1,4 @@
-"""The shared log of outcomes: rows are added through the journal; every gateway reads on from where it was."""
+"""The shared log of outcomes: rows are added through the journal, and every gateway reads on from its position."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ _SINCE = _SQL["since"].format(", ".join(LoggedOutcome.__struct_fields__))
 
 
 class LearningFacts(Struct, frozen=True, kw_only=True):
-    """What learning needs to know of a request. `expected`: pass rates by target; empty where nothing was forecast."""
+    """What learning needs to know of a request. `expected`: pass rates by target; empty if nothing was forecast."""
 
     task: str = ""
     difficulty: float = 0.0
     traits: str = ""
-    """Base64 of signed bytes."""
+    """Traits of the request from its reading, as base64 of signed bytes; empty if it was not read."""
     app: str = ""
     template: str = ""
     expected: Mapping[str, float] = {}
@@ -45,17 +45,17 @@ class LearningFacts(Struct, frozen=True, kw_only=True):
 
 
 class Told(Struct, frozen=True):
-    """The newest of what one source said of a request."""
+    """The newest score by one source of a request."""
 
     score: float | None
     weight: float
     decides: bool
     keys: Mapping[str, float | None]
-    """The client's own, of everything that this source said, and the scores that came with them."""
+    """Idempotency keys of the client, in all scores by this source → score."""
 
 
 class AnsweringAttempt(Struct, frozen=True):
-    """The attempt whose answer a client was given, and who asked."""
+    """The attempt whose answer the client received, and the client's key and organisation."""
 
     request_id: str
     key_id: str
@@ -64,7 +64,7 @@ class AnsweringAttempt(Struct, frozen=True):
     target: str
     about: LearningFacts
     scores: Mapping[str, Told]
-    """By source."""
+    """Newest scores by source."""
 
 
 class _Weighed(Struct):
@@ -80,7 +80,7 @@ class _Considered(Struct):
 
 
 class _Decision(Struct):
-    """What is read of a decision's document."""
+    """The part of a decision's document that is read here."""
 
     classification: LearningFacts = LearningFacts()
     shape: RequestProfile = RequestProfile()
@@ -96,7 +96,7 @@ decided = msgspec.json.Decoder(_Decision)
 
 
 def say(journal: Journal, score: SourceScore, about: LearningFacts, now_ms: int) -> None:
-    """Adds a row. What the same source said before of the same attempt is replaced; the same key twice adds nothing."""
+    """Adds a score, which replaces an earlier one by the same source; a repeated key adds nothing."""
     same = (score.request_id, score.attempt, score.source)
     row = (
         *(score.request_id, score.attempt, score.target, score.source, score.score, score.weight, int(score.decides)),
@@ -107,30 +107,30 @@ def say(journal: Journal, score: SourceScore, about: LearningFacts, now_ms: int)
 
 
 def since(ledger: Ledger, position: int, limit: int) -> list[LoggedOutcome]:
-    """The rows after `position`. A row that appears late may have a smaller one than others that were there before."""
+    """Returns rows after `position`. A row committed late may have a smaller position than rows visible before it."""
     with ledger.reading() as connection:
         rows = connection.execute(_SINCE, (position, limit)).fetchall()
     named = (dict(zip(LoggedOutcome.__struct_fields__, row, strict=True)) for row in rows)
-    # Not strict: databases have 0 and 1 for truth values.
+    # Not strict, since databases store booleans as 0 and 1.
     return [msgspec.convert(row, LoggedOutcome, strict=False) for row in named]
 
 
 def newest(ledger: Ledger) -> int:
-    """Position of the last row; 0: there is none."""
+    """Returns the position of the last row; 0 if there are no rows."""
     with ledger.reading() as connection:
         return int(connection.execute("SELECT coalesce(max(position), 0) FROM outcomes").fetchone()[0])
 
 
 def answered(ledger: Ledger, identifiers: Sequence[str]) -> dict[str, AnsweringAttempt]:
-    """By request id; those without an answer are not there, and none whose rows expired."""
+    """Returns the answering attempts by request id, without requests that have no answer or whose rows have expired."""
     with ledger.reading() as connection:
-        # Neighbours in time are neighbours in the tables.
+        # Sorted, since requests close in time are close in the tables.
         answers = {identifier: _answered(connection, identifier) for identifier in sorted(identifiers)}
     return {identifier: answer for identifier in identifiers if (answer := answers[identifier]) is not None}
 
 
 def about(document: bytes) -> LearningFacts:
-    """Out of a decision's JSON. What it lacks, or holds in another form, is not known."""
+    """Reads a decision's JSON; the result is empty if the document can't be read."""
     try:
         known = decided.decode(document)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -139,14 +139,14 @@ def about(document: bytes) -> LearningFacts:
 
 
 def load(ledger: Ledger, name: str) -> tuple[int, bytes] | None:
-    """What was learned up to a position; None: nothing was saved under this name."""
+    """Returns the position and the state saved under `name`; None if there is none."""
     with ledger.reading() as connection:
         row = connection.execute("SELECT position, state FROM posteriors WHERE name = ?", (name,)).fetchone()
     return None if row is None else (row[0], b64decode(row[1]))
 
 
 def save(journal: Journal, name: str, position: int, state: bytes, now_ms: int) -> None:
-    """In the place of what was saved there before, unless that is of a later position."""
+    """Saves a state learned up to a position, unless the saved one is of a later position."""
     journal.change(_SQL["save"], (name, position, now_ms, b64encode(state).decode()))
 
 

@@ -1,4 +1,4 @@
-"""Settled requests move into narrow rows, which are chained by digests and expire by age."""
+"""Moves settled requests into compact rows, which are chained by digests and expire by age."""
 
 import hashlib
 import time
@@ -22,26 +22,26 @@ from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["past"]
 
-# Batches of rows of the past, each with a digest over its rows and the digest before: what is changed, taken out or
-# put in afterwards shows (`lowpass ledger verify`).
+# Rows of the past are in batches, each with a digest over its rows and the digest before. So later changes, removals
+# and insertions are detected (`lowpass ledger verify`).
 
 _PAGE = 1_000
 NAMED_OF_REQUESTS, NAMED_OF_ATTEMPTS = (
     frozenset(tables.table("ledger/data/named.yaml")[name]) for name in ("requests", "attempts")
 )
-"""Columns whose texts are numbers of `names` in narrow rows."""
+"""Columns whose texts are stored as ids of the table `names` in compact rows."""
 
 
 def head(connection: Connection) -> str:
-    """The newest digest, which all rows of the past are in; empty: there is none. Who notes it elsewhere can tell later
-    whether the chain itself was written anew."""
+    """Returns the newest digest, which covers all rows of the past; empty if there is none. If it is also stored
+    elsewhere, a rewritten chain can be detected."""
     row = connection.execute("SELECT digest FROM chain ORDER BY last DESC LIMIT 1").fetchone()
     return "" if row is None else str(row[0])
 
 
 def broken(connection: Connection) -> Iterator[tuple[int, int, str]]:
-    """Rows that are not those that were written: first and last position in `past_requests`, and what is wrong with
-    them; inside one transaction."""
+    """Yields ranges of damaged rows: first and last position in `past_requests`, and what is wrong. Call it inside one
+    transaction."""
     before, end = "", 0
     last = 0
     while batches := connection.execute(_SQL["batches"], (last, _PAGE)).fetchall():
@@ -61,7 +61,7 @@ def _digest(connection: Connection, first: int, last: int, before: str) -> str:
     attempts, bookings = (_known(among(connection, _SQL[name], ids)) for name in ("attempts", "bookings_of"))
     named = ((rows, NAMED_OF_REQUESTS), (attempts, NAMED_OF_ATTEMPTS), (bookings, ("account",)))
     used = {line[name] for lines, names in named for line in lines for name in names if name in line}
-    names_of = sorted(used, key=lambda name: (isinstance(name, str), name))  # a text is not what was written
+    names_of = sorted(used, key=lambda name: (isinstance(name, str), name))  # texts occur in damaged rows only
     content: list[Any] = [before, first, last, rows, attempts, bookings]
     content += [among(connection, _SQL["names"], some).fetchall() for some in batched(names_of)]
     return _hashed(content)
@@ -72,27 +72,27 @@ def _hashed(content: object) -> str:
 
 
 def _known(rows: whole.SqlRows) -> list[dict[str, Any]]:
-    """By column, without what is NULL: so a column that is added later changes no digest."""
+    """Returns rows by column, without NULLs, so that a column added later changes no digest."""
     return [{name: value for name, value in line.items() if value is not None} for line in whole.lines(rows)]
 
 
-# Seals of rows that are not in the past: of the audit, of corrections, and of settled requests that are to move. Each
-# has a digest of its row, and one over that and the seal before.
+# Seals protect rows outside the past: the audit log, corrections, and settled requests that have not moved yet. Each
+# seal has a digest of its row, and one over that and the seal before.
 
 SUBJECTS = {subject: _SQL[f"unsealed_{subject}"] for subject in ("requests", "adjustments", "audit")}
-"""By subject: the ids of rows without a seal."""
+"""Subject → query for the ids of rows without a seal."""
 _SEALED = ("subject", "position", "id", "state", "content", "digest")
 _MUTABLE = frozenset({"task", "difficulty", "lease_until_ms"})
-"""Columns of a settled request that may still change: its text is read after its answer."""
+"""Columns of a settled request that may still change, as when its text is classified after its answer."""
 
 
 def unsealed(connection: Connection) -> bool:
-    """There are rows that have no seal yet."""
+    """Whether there are rows without a seal."""
     return any(connection.execute(sql).fetchone() for sql in SUBJECTS.values())
 
 
 def seal(connection: Connection, *subjects: str) -> None:
-    """Seals all rows that have none; inside a transaction."""
+    """Seals all rows without a seal, of `subjects` or of all; call it inside a transaction."""
     lock(connection)
     for subject in subjects or SUBJECTS:
         while ids := [identifier for (identifier,) in connection.execute(SUBJECTS[subject]).fetchall()]:
@@ -107,7 +107,7 @@ def seal(connection: Connection, *subjects: str) -> None:
 
 
 def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Of each row that is there, wherever it is: its state, and the digest of what money and the audit rest on."""
+    """Returns id → state and digest of each row that exists, live or past; the digest covers what charges depend on."""
     if subject != "requests":
         rows = _known(among(connection, f"SELECT * FROM {subject} WHERE id IN ({{}})", ids))  # noqa: S608
         return {row["id"]: ("", _hashed(row)) for row in rows}
@@ -116,17 +116,17 @@ def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[
         request = {name: value for name, value in record.request.items() if name not in _MUTABLE}
         bookings = [line for line in record.bookings if not line["account"].startswith(RATE_ACCOUNTS)]
         amounts = [(line["account"], line["window_start_ms"], line["charged"]) for line in bookings]
-        if request["state"] == "recovered":  # its charge may still come back, and is compared with its hold
+        if request["state"] == "recovered":  # its true charge may still arrive
             request = {name: request[name] for name in ("id", "state", "started_ms", "key_id", "tags", "session")}
             amounts = []
-        # An empty column may be one that was added later.
+        # Empty columns are left out, since they may have been added later.
         lines = [{k: v for k, v in line.items() if v not in (None, "", 0)} for line in (request, *record.attempts)]
         contents[record.id] = request["state"], _hashed([lines, amounts])
     return contents
 
 
 def looked_at(connection: Connection, subject: str) -> Iterator[tuple[int, str, str]]:
-    """Position of each seal, id of its row, and what is wrong with that; empty: nothing is. Inside a transaction."""
+    """Yields each seal's position, its row's id, and what is wrong (empty if nothing). Call it inside a transaction."""
     first = progress(connection, UNSEALED) if subject == "requests" else 0
     last, before, oldest = first, "", least_id(progress(connection, EXPIRED))
     while seals := connection.execute(_SQL["seals"], (subject, last)).fetchall():
@@ -147,38 +147,38 @@ def looked_at(connection: Connection, subject: str) -> Iterator[tuple[int, str, 
 
 
 def unseal(connection: Connection) -> None:
-    """Drops the first seals of requests that are as they were sealed and have moved: the chain has these."""
+    """Drops the oldest seals whose requests are intact and have moved: the chain covers them now."""
     moved = 0
     for position, identifier, says in islice(looked_at(connection, "requests"), 1_000):
         if says or connection.execute(_SQL["still"].format("?"), (identifier,)).fetchone():
             break
         moved = position
-    # The last stays: the next is chained to it.
+    # The last of them stays, since the next seal is chained to it.
     connection.execute("DELETE FROM seals WHERE subject = 'requests' AND position < ?", (moved,))
     if moved:
         connection.execute(_SQL["set"], (UNSEALED, moved - 1))
 
 
-# Moves requests that nothing changes any more from the live tables into narrow rows; drops these when they are old.
+# Requests that nothing changes any more move from the live tables into compact rows, which are dropped when old.
 #
-# Killed at any moment, the next run goes on where this one ended. All writers of these tables take the row 'moved' of
-# `progress` first, so they wait for each other.
+# If a run is killed, the next one continues. All writers of these tables first update the row 'moved' of `progress`,
+# and so wait for each other.
 
 CHUNK = 24
-"""Requests in a transaction: about 3 ms in which no other process can commit, in SQLite."""
+"""Number of requests per transaction; it blocks other processes for about 3 ms in SQLite."""
 TOGETHER = 10_000
-"""Requests that one call moves at most, so that their sums are made soon."""
+"""Maximum number of requests that one call moves, so that they are summed soon."""
 ENOUGH = 256
-"""Requests that are moved at once; fewer wait for more of them, so that dictionaries are worth their bytes …"""
+"""Number of requests that are moved at once; fewer wait for more, so that compression dictionaries pay off."""
 PATIENCE_MS = 60_000
-"""… but not longer than this."""
+"""Maximum time in ms that fewer than `ENOUGH` requests wait."""
 CAME_BACK_MS = 900_000
-"""How long after its lease a process that was cut off may still come back with the true charge of a request that was
-recovered meanwhile: longer than any answer takes."""
+"""Time in ms after the end of a lease in which a process that was cut off may still settle a recovered request; longer
+than any answer takes."""
 MOVED, EXPIRED, SWEPT, UNSEALED, SEALED = "moved", "expired", "swept", "unsealed", "sealed "
-"""Rows of `progress`."""
+"""Names of rows of `progress`; a subject follows `SEALED`."""
 _REST = 3
-"""For each second that others may have had to wait, how many follow in which they need not."""
+"""Ratio of sleep to the time of the transaction before, so that other processes can write."""
 
 _LIVE = (("live_decisions", "id"), ("live_attempts", "request_id"), ("live_requests", "id"))
 _OLD = (("past_bookings", "request_id"), *((name.replace("live", "past"), column) for name, column in _LIVE))
@@ -187,7 +187,7 @@ BOOKING = ("request_id", "account", "window_start_ms", "held", "charged")
 
 
 class NameTable(dict[str, int]):
-    """Numbers of texts, in one transaction; `learn` looks them up, and adds those that are new."""
+    """Text → id in the table `names`, within one transaction; `learn` looks up texts and adds new ones."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -210,25 +210,25 @@ def progress(connection: Connection, name: str) -> int:
 
 
 def hours(first: str, end: str) -> Iterator[tuple[str, str]]:
-    """Ids from `first` to before `end`, an hour at a time, so that a table is never read at once."""
+    """Yields id ranges of an hour each, from `first` to before `end`, so that no table is read at once."""
     for hour in range(int(first[:12], 16) // HOUR_MS, int(end[:12], 16) // HOUR_MS + 1):
         yield max(first, least_id(hour * HOUR_MS)), min(end, least_id((hour + 1) * HOUR_MS))
 
 
 def lock(connection: Connection) -> None:
-    """Keeps other writers of these tables out until the end of the transaction."""
+    """Blocks other writers of these tables until the end of the transaction."""
     connection.execute("UPDATE progress SET position = position WHERE name = 'moved'")
 
 
 def due(connection: Connection, now_ms: int, *, all_of_them: bool = False) -> list[str]:
-    """Ids of requests that are to be moved now. Until its lease would have ended other processes learn from each."""
+    """Returns the ids of requests to move: those whose lease is over, since other processes learn from live rows."""
     rows = connection.execute(_SQL["due"], (now_ms + DAY_MS * all_of_them, now_ms - CAME_BACK_MS, TOGETHER)).fetchall()
     wait = not all_of_them and len(rows) < ENOUGH and all(began > now_ms - PATIENCE_MS for _, began in rows)
     return [] if wait else [identifier for identifier, _ in rows]
 
 
 def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
-    """Returns how many requests it moved; 0: none is due. Raises `LedgerUnavailable`: what is done by then is done."""
+    """Moves the requests that are due and returns their number. On `LedgerUnavailable`, some may have moved already."""
     with ledger.reading() as connection:
         ids = due(connection, now_ms, all_of_them=all_of_them)
     with ledger.writing() as connection:
@@ -256,19 +256,19 @@ def _move(
 ) -> None:
     lock(connection)
     names = NameTable(connection)
-    # Where the answer to a commit was lost, rows are written a second time, perhaps after the first ones were moved.
+    # If the answer to a commit is lost, rows are written again, perhaps after the first ones were moved.
     there = {identifier for (identifier,) in among(connection, _SQL["moved"], ids)}
-    # Another process may have moved them since they were read, and dropped them again if they were old.
+    # Another process may have moved the requests since they were read, and dropped them if they were old.
     new = {identifier for (identifier,) in among(connection, _SQL["still"], ids)} - there
     add(connection, names, [record for record in rows if record.id in new], [row for row in decisions if row[0] in new])
     among(connection, _SQL["booked_twice"], ids)
     if new:
-        # Bookings that are settled later stay where they are: the digest of a batch has those of its time.
+        # Bookings settled later stay in `bookings`: the digest of a batch covers those settled by now.
         moved = among(connection, _SQL["unbooked"], sorted(new), "").fetchall()
         lines = [line for line in moved if not line[1].startswith(RATE_ACCOUNTS)]
         names.learn(account for _, account, *_ in lines)
         add_bookings(connection, names, lines)
-        # Rates count for a minute: of them only the sums are kept, for an hour.
+        # Of rate limits, which count for a minute, only sums are kept, for an hour.
         book_sums(connection, moved)
         last = progress(connection, MOVED)
         first = last - len(new) + 1
@@ -278,7 +278,7 @@ def _move(
 
 
 def book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
-    """Windows of budgets stay as they are. `lines`: values of `BOOKING`."""
+    """Adds removed bookings to their sums, so that budget windows stay the same. `lines`: values of `BOOKING`."""
     sums: Counter[tuple[str, int]] = Counter()
     for _, account, window, _, charged in lines:
         sums[account, window] += charged
@@ -289,7 +289,7 @@ def book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
 def add(
     connection: Connection, names: NameTable, rows: Sequence[RequestRecord], decisions: Sequence[whole.Compressed]
 ) -> None:
-    """Narrow rows of whole requests, and their decisions, without their bookings; inside a transaction."""
+    """Inserts compact rows of requests, attempts and decisions, without bookings; call it inside a transaction."""
     requests = [record.request for record in rows]
     attempts = [line for record in rows for line in record.attempts]
     policies = {policy for _, _, policy, *_ in decisions}
@@ -309,7 +309,7 @@ def add(
 
 
 def add_bookings(connection: Connection, names: NameTable, lines: Sequence[Sequence[Any]]) -> None:
-    """`lines`: values of `BOOKING`."""
+    """Inserts compact rows of bookings. `lines`: values of the columns `BOOKING`."""
     insert(connection, "past_bookings", BOOKING, ((line[0], names[line[1]], *line[2:]) for line in lines))
 
 
@@ -324,13 +324,13 @@ def _narrow(line: Line, columns: Sequence[str], named: frozenset[str], names: Na
 
 
 def expire(ledger: Ledger, now_ms: int, keep_ms: int, groupings: Sequence[str]) -> int:
-    """Drops requests older than `keep_ms`, to the hour, as far as they are in the sums of all `groupings`; and what is
-    of no use without them. Returns how many requests. Raises `LedgerUnavailable`; the next call drops what is left."""
+    """Drops requests older than `keep_ms`, to the hour, that are in the sums of all `groupings`, and rows of no use
+    without them. Returns the number of requests. Raises `LedgerUnavailable`; the next call drops the rest."""
     before, dropped = (now_ms - keep_ms) // HOUR_MS * HOUR_MS, 0
     with ledger.writing() as connection:
         while some := _expire_some(connection, before, groupings):
             dropped += some
-        # Once an hour: what stands beside the rows is looked through for what is old.
+        # Once an hour, old rows of other tables are dropped.
         if progress(connection, SWEPT) < before:
             _sweep(connection, before, now_ms)
     return dropped
@@ -344,13 +344,13 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
         expiring = connection.execute(_SQL["expiring"], (before_ms, summed, CHUNK)).fetchall()
         ids = [identifier for identifier, _ in expiring]
         if ids:
-            # The rest of their batches can't be told from what was written any more.
+            # The remaining rows of their batches can't be verified any more.
             positions = [position for _, position in expiring]
             connection.execute(_SQL["dropped"], (min(positions), max(positions)))
-            # With the first row: reports refuse what they can't answer any more, and never answer with less.
+            # Set with the first dropped row, so that reports refuse queries instead of answering with less.
             hours = connection.execute(_SQL["last"], (before_ms,)).fetchone()[0] // HOUR_MS + 1
             connection.execute(_SQL["set"], (EXPIRED, max(hours * HOUR_MS, progress(connection, EXPIRED))))
-            # What was recovered before it moved.
+            # Bookings that were recovered, and so did not move.
             book_sums(connection, among(connection, _SQL["unbooked"], ids, "recovered").fetchall())
         for table, column in _OLD if ids else ():
             among(connection, f"DELETE FROM {table} WHERE {column} IN ({{}})", ids)  # noqa: S608 - names of ours
@@ -359,14 +359,14 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
 
 
 def _sweep(connection: Connection, before_ms: int, now_ms: int) -> None:
-    """What is of no use without the rows of that time."""
+    """Drops outcomes, undecided decisions, incidents, sums of bookings and windows that are of no use any more."""
     position = 0
     while rows := connection.execute(_SQL["outcomes"], (position, whole.PARAMETERS)).fetchall():
         position = rows[-1][0]
         old = [at for at, given_ms in rows if given_ms < before_ms]
         if not old:
             break
-        # Readers of the log know how far they have read: the newest stays, so that no later one gets its place.
+        # The newest outcome stays, so that its position, up to which readers have read, is not used again.
         among(connection, _SQL["outcome"], old)
     connection.execute(_SQL["decisions"], {"id": least_id(before_ms), "before": before_ms})
     connection.execute("DELETE FROM incidents WHERE at_ms < :before AND until_ms < :before", {"before": before_ms})
@@ -377,7 +377,7 @@ def _sweep(connection: Connection, before_ms: int, now_ms: int) -> None:
 
 
 def expiring(connection: Connection, now_ms: int, keep_ms: int) -> int:
-    """The last position of rows that are older than `keep_ms`, to the hour; 0: there are none."""
+    """Returns the last position of rows older than `keep_ms`, to the hour; 0 if there are none."""
     before = (now_ms - keep_ms) // HOUR_MS * HOUR_MS
     oldest = connection.execute("SELECT MIN(started_ms) FROM past_requests").fetchone()[0]
     if oldest is None or oldest >= before:

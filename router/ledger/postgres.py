@@ -1,7 +1,6 @@
-"""The ledger in PostgreSQL: connections, the journal over one of them, and the `Ledger` port.
+"""The ledger in PostgreSQL: connections, the journal over one of them, and the `Ledger`.
 
-Not imported while the ledger is a file: the client library takes a while. The URL's password is in no message, whatever
-is wrong.
+It is imported only if needed, since the client library is slow to import. No message contains the URL's password.
 """
 
 import asyncio
@@ -32,16 +31,17 @@ from router.types.target import Secret
 
 SETTING = "LOWPASS_DATABASE_URL"
 CONNECT_S = 3
-"""How long one try to connect takes at most; the client library knows no less than 2."""
+"""Timeout in seconds of an attempt to connect; the client library's minimum is 2."""
 _SCHEMES = ("postgresql://", "postgres://")
 _SHAPE = f"{SETTING} is not a URL like postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 
 class ServerAddress:
-    """Raises `SettingError` for a URL that is none."""
+    """The parsed URL of a database."""
 
     def __init__(self, url: Secret) -> None:
-        """An unescaped @, / or # in a password would be read as part of the host, and so be shown: it is refused."""
+        """Raises `SettingError` for an invalid URL, and for an unescaped @, / or # in the password, since a part of it
+        would be taken for the host and shown."""
         _, _, rest = url.reveal().partition("://")
         authority = rest.partition("/")[0].partition("?")[0]
         unclear = rest.count("@") != authority.count("@") or authority.count("@") > 1 or "#" in rest
@@ -53,39 +53,39 @@ class ServerAddress:
             raise SettingError(_SHAPE) from None
         host, port = self._parts.get("host", "localhost"), self._parts.get("port", "5432")
         self.name = f"postgresql://{host}:{port}/{self._parts.get('dbname', '')}"
-        """For people: without user and password."""
+        """Name for messages, without user and password."""
 
     def connect(self) -> psycopg.Connection:
-        """Blocks for at most `CONNECT_S` a host. Raises `LedgerUnavailable`."""
+        """Connects; blocks for at most `CONNECT_S` per host. Raises `LedgerUnavailable`."""
         ours = {"connect_timeout": str(CONNECT_S), "fallback_application_name": "lowpass"}
         address = make_conninfo("", **{**ours, **self._parts, "client_encoding": "utf8"})
         try:
             return psycopg.Connection.connect(address, autocommit=True)
         except psycopg.Error as error:
-            # The client library quotes what it was given: only what stands behind its own words is repeated.
+            # The client library quotes its arguments, so only the text after its own words is repeated.
             reason = str(error).strip().splitlines()[0].rpartition("failed: ")[2]
             if password := self._parts.get("password"):
                 reason = reason.replace(password, "***")
             raise LedgerUnavailable(f"{SETTING}: {self.name} can't be reached: {reason}") from None
 
 
-# SQL and values as PostgreSQL takes and gives them: numbered placeholders, everything in its text form.
+# SQL and values in PostgreSQL's form: numbered placeholders, and all values as text.
 
 Sent = Value | bytes
 
 _PLACEHOLDER = re.compile(r"'[^']*'|::|\?|:(\w+)")
-"""Or something that looks like one: text in quotes, a cast."""
+"""A placeholder, or what looks like one: quoted text and casts."""
 _NUL = "\ufffd".encode()
-"""PostgreSQL's text has no NUL, and the client library would end the text there."""
+"""Replacement for NUL, which PostgreSQL's text can't have and at which the client library would cut the text."""
 _WRONG_ROW = ("22", "23", "54")
-"""Classes of SQLSTATE that blame the row: not a value of its column, against a constraint, too large for an index."""
+"""SQLSTATE classes of errors of the row: an invalid value, a violated constraint, a program limit exceeded."""
 _OUT_OF_ORDER = ("08", "53", "57", "58")
-"""Those that blame the connection, the server's resources, an operator or the disk; 57 has the time limit too."""
+"""SQLSTATE classes of errors of the connection, resources, operator intervention (also timeouts), and the system."""
 
 
 @lru_cache(256)
 def numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
-    """`?` and `:name` become `$1` …; the names in the order of their numbers, none for `?`."""
+    """Returns a statement with `$1` … in place of `?` and `:name`, and the names by number (empty for `?`)."""
     names: list[str] = []
 
     def number(match: re.Match[str]) -> str:
@@ -116,7 +116,7 @@ class _BoolLoader(Loader):
 
 
 class _NumericLoader(Loader):
-    """Sums of integers are integers here, as in SQLite; PostgreSQL has them as `numeric`."""
+    """Loads sums of integers, which PostgreSQL returns as `numeric`, as integers, like SQLite."""
 
     def load(self, data: Buffer) -> int | float:
         text = bytes(data)
@@ -124,14 +124,14 @@ class _NumericLoader(Loader):
 
 
 _OTHER = -1
-"""Place of an answer that belongs to no item of a transaction."""
+"""Place of a result that belongs to no item of a transaction."""
 
 
 class StatementRefused(Exception):
-    """The server refused a statement. Says what kind of mistake and where, never a value: it may be a user's."""
+    """The server refused a statement. The message has the kind of error and its place, never a value of a user."""
 
     def __init__(self, result: PGresult, place: int = _OTHER) -> None:
-        """`place`: of the item of a transaction that it came with."""
+        """`place`: index of the statement among the items of a transaction."""
         self.place = place
         self.state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
         names = [result.error_field(field) for field in (DiagnosticField.TABLE_NAME, DiagnosticField.CONSTRAINT_NAME)]
@@ -143,22 +143,22 @@ class StatementRefused(Exception):
         super().__init__(f"{kind}{named}")
 
 
-# A connection, used from one thread at a time. It never waits longer than `ANSWER_S`.
+# A connection is used from one thread at a time, and never waits longer than `ANSWER_S`.
 
 ANSWER_S = 10.0
-"""How long a statement may take; a server that hangs is left then."""
+"""Timeout of a statement in seconds, after which the connection is closed."""
 _READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 COMMIT_S = 2.0
-"""How long a transaction of the journal may take; a server that hangs is left then."""
+"""Timeout in seconds of a transaction of the journal, after which the connection is closed."""
 _BEGIN = (
     b"BEGIN",
     b"SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
 )
-"""What is committed survives a power cut, whatever the server's own setting."""
+"""Statements that begin a transaction; commits survive a power cut even if the server's setting is off."""
 
 
 class Result:
-    """The whole answer to one statement; see `router.ledger.rows.SqlRows`."""
+    """The complete result of a statement; see `router.ledger.rows.SqlRows`."""
 
     def __init__(self, connection: psycopg.Connection, result: PGresult) -> None:
         self.description = [((result.fname(column) or b"").decode(),) for column in range(result.nfields)]
@@ -178,10 +178,10 @@ class Result:
 
 
 class PostgresConnection:
-    """The `Connection` port. Raises `LedgerUnavailable`, or `StatementRefused` for a wrong statement.
+    """A `Connection` to PostgreSQL. Raises `LedgerUnavailable`, or `StatementRefused` for a wrong statement.
 
-    A reader is one transaction, and so changes nothing in a session that a pooler lends to others next. Straight on
-    `psycopg.pq`, since a cursor costs 50 µs a statement: https://www.psycopg.org/psycopg3/docs/api/pq.html
+    A read-only connection is one transaction, so it changes no settings of a session that a pooler reuses. It uses
+    `psycopg.pq`, since a cursor costs 50 µs per statement: https://www.psycopg.org/psycopg3/docs/api/pq.html
     """
 
     def __init__(self, place: ServerAddress, *, read_only: bool = False) -> None:
@@ -212,10 +212,10 @@ class PostgresConnection:
         raise refused
 
     def commit(self, items: Sequence[Item]) -> None:
-        """All of them or none: a transaction in libpq's pipeline mode, which is one round trip.
+        """Commits all items or none, in libpq's pipeline mode, which takes one round trip.
 
-        Raises `StatementRefused` for a wrong row, and the connection is as good as before; after `LedgerUnavailable` it
-        is closed. Nothing is left on the server's side, so a pooler may give the next transaction another session.
+        After `StatementRefused`, for a wrong row, the connection is still usable; after `LedgerUnavailable` it is
+        closed. No state is left on the server, so a pooler may use another session for the next transaction.
         """
         pgconn, prepared, places = self._pgconn, "", [_OTHER] * len(_BEGIN)
         failure: StatementRefused | None = None
@@ -238,8 +238,8 @@ class PostgresConnection:
                     raise psycopg.OperationalError("the answers ended early")
                 if result.status == ExecStatus.FATAL_ERROR and failure is None:
                     failure = StatementRefused(result, place)
-                self._result()  # every answer is followed by None …
-            self._result()  # … and the last None by the answer to the sync
+                self._result()  # every result is followed by None
+            self._result()  # the result of the sync
             pgconn.exit_pipeline_mode()
         if failure is not None:
             self.execute("ROLLBACK")
@@ -249,7 +249,7 @@ class PostgresConnection:
             raise LedgerUnavailable(f"the database refused: {failure}")
 
     def hung_up(self) -> bool:
-        """The connection is closed, or the server says that it will be."""
+        """Whether the connection is closed, or the server has sent that it closes it."""
         if self._connection.closed:
             return True
         self._poll.register(self._pgconn.socket, select.POLLIN)
@@ -285,21 +285,21 @@ class PostgresConnection:
         self._pgconn.consume_input()
 
 
-# Group commit to a server. One that is gone is looked for until it is back. New requests are refused meanwhile
-# (`available`); rows of requests that were answered wait in memory.
+# Group commit to a server. While the server is unavailable, reconnecting is retried, new requests are refused
+# (`available`), and rows of answered requests wait in memory.
 
 LARGEST = 50_000
-"""Statements that wait at most, about 50 MB; so many come together only from requests that are refused meanwhile."""
+"""Maximum number of waiting statements, about 50 MB; only the rows of requests refused meanwhile can reach it."""
 LARGEST_COMMIT = 500
-"""Statements of one transaction: what gathered during an outage is written in several, each well within its time."""
+"""Maximum number of statements per transaction, so that each ends well within its timeout after an outage."""
 END_S = 5.0
-"""How long the end of a gateway waits for rows to be written."""
+"""Time in seconds that a gateway waits for rows to be written when it ends."""
 _log = logging.getLogger(__name__)
 
 
 class PostgresJournal(GroupJournal):
-    """The `Journal` port over one connection. Raises `LedgerUnavailable` at first. Statements beyond `LARGEST` are
-    dropped and counted."""
+    """A `Journal` over one connection; creating it raises `LedgerUnavailable`. Statements beyond `LARGEST` are dropped
+    and counted."""
 
     def __init__(self, place: ServerAddress) -> None:
         self._place = place
@@ -352,7 +352,7 @@ class PostgresJournal(GroupJournal):
                 del self._backlog[error.place]
                 wrong = error
             except BaseException:
-                # The answer was lost, not the work, perhaps: rows that are there already are left alone.
+                # The commit may have succeeded, with only its answer lost: rows that exist already are left alone.
                 self._backlog[:LARGEST_COMMIT] = [
                     (f"{statement} ON CONFLICT DO NOTHING", row)
                     if statement.startswith("INSERT") and "ON CONFLICT" not in statement
@@ -370,7 +370,7 @@ class PostgresJournal(GroupJournal):
 
 
 class PostgresLedger(Ledger):
-    """In the database of a URL. Raises `SettingError` for a URL that is none."""
+    """A ledger in a PostgreSQL database."""
 
     dialect = POSTGRES
 

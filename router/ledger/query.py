@@ -1,4 +1,4 @@
-"""Queries for requests with their decisions."""
+"""Queries of the ledger: requests with their decisions, bookings, and attempts to learn from."""
 
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
@@ -19,22 +19,22 @@ from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["query"]
 
-# Requests with their decisions and nothing else, in stretches that several processes can share: quicker than whole
-# rows, for those who look at all of them.
+# Requests with their decisions only, in ranges of positions that several processes can share: faster than whole
+# records for reading all requests.
 
 LENGTH = 16_384
-"""Requests in a stretch."""
+"""Number of positions in a range."""
 
 
 class PositionRange(NamedTuple):
-    """Of positions: `first` is not included, `last` is; 0: open, so that what is not of the past yet belongs to it."""
+    """Positions after `first` up to and including `last`; with `last` 0, all later ones and live requests too."""
 
     first: int = 0
     last: int = 0
 
 
 class RequestRow(NamedTuple):
-    """Columns of `requests`; how many attempts it has; its decision's document, None where there is none."""
+    """Columns of `requests`, the number of attempts, and the decision's document (None if there is none)."""
 
     id: str
     started_ms: int
@@ -56,7 +56,7 @@ class RequestRow(NamedTuple):
 
 
 def stretches(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[PositionRange]:
-    """All that may have requests of the window. What moves to the past meanwhile stays in its stretch, the last one."""
+    """Returns the ranges that may have requests of the window. Requests that move meanwhile stay in the last range."""
     window = (since_ms or 0, EVER_MS if until_ms is None else until_ms)
     first, last = connection.execute(_SQL["positions"], window).fetchone()
     edges = range(first - 1, last, LENGTH) if first else ()
@@ -66,7 +66,7 @@ def stretches(connection: Connection, since_ms: int | None = None, until_ms: int
 def decided(
     connection: Connection, stretch: PositionRange, since_ms: int | None = None, until_ms: int | None = None
 ) -> Iterator[RequestRow]:
-    """Requests of the stretch that began in the window, whose end is not included. Read inside one transaction."""
+    """Yields the requests of a range that began in the window (end excluded). Call it inside one transaction."""
     documents = Documents(connection)
     past = _paged(connection, _SQL["decided_past"], stretch.first, stretch.last, stretch.last)
     live = () if stretch.last else _paged(connection, _SQL["decided_live"], "")
@@ -77,32 +77,32 @@ def decided(
 
 
 def _paged(connection: Connection, statement: str, beyond: int | str, *values: int) -> Iterator[Sequence[Any]]:
-    """Rows of a statement that gives some of those whose first column is `beyond` a value, in its order."""
+    """Yields all rows of a statement that returns pages of rows ordered by their first column, each after `beyond`."""
     while rows := connection.execute(statement, (beyond, *values)).fetchall():
         yield from rows
         beyond = rows[-1][0]
 
 
-# Single look-ups by id. Each opens its own connection, so that it can run on any thread.
+# Look-ups. Most open their own connection, so that they can run on any thread.
 
 Spent = tuple[str, int, int]
-"""Account, start of its window (Unix ms), what was charged there."""
+"""Account, start of its window (Unix ms), sum of charges."""
 Held = tuple[str, str, int, int]
-"""Request, account, start of its window, what is held and not charged yet."""
+"""Request, account, start of its window (Unix ms), amount held and not charged yet."""
 
 LONGEST_WINDOW_MS = 400 * 86_400_000
-"""A year and more; what counts for ever is booked at 0."""
+"""Age in ms up to which windows can count: a year and more. Lifetime windows start at 0."""
 LATE_MS = 10_000
-"""A request may show in the ledger so long after its id was made: clocks of hosts differ, commits wait."""
+"""Maximum delay in ms between a request's id and its row in the ledger, by clock differences and waiting commits."""
 LOOKS = 3
-"""At a settled request before it is told of: by then its own process has read the text (`OutcomeRecorder.tick`)."""
+"""Number of times a settled request is seen before it is reported; by then its process has classified its text."""
 MOST_ATTEMPTS = 64
-"""Of a request, that are read at once."""
+"""Maximum number of attempts read per request."""
 LATEST_READ = 1_024
 
 
 class FinishedAttempt(Struct, frozen=True):
-    """An attempt that told what it used, or that ran past its cap. Tokens over all choices, `input` without media."""
+    """An attempt with reported usage, or that exceeded its cap. Tokens are over all choices, `input` without media."""
 
     target: str
     thinking: str
@@ -115,7 +115,7 @@ class FinishedAttempt(Struct, frozen=True):
     reasoning: int | None
     audio: int
     first_ms: int | None
-    """Of a stream."""
+    """Time to the first body byte in ms; None if not streamed."""
     total_ms: int
     started_ms: int
     request_id: str
@@ -127,18 +127,19 @@ class FinishedAttempt(Struct, frozen=True):
     shape: RequestProfile = RequestProfile()
     unread: bool = False
     traits: bytes = b""
-    """Of the newest: a choice's cap, the request's shape, whether it was decided unread, and what was read, packed."""
+    """`cap`, `shape`, `unread` and `traits` (packed bytes) are set for the newest attempts only; `cap`: per choice;
+    `unread`: whether the decision was made before the text was classified."""
 
 
 def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
-    """What the loop breakers of all processes wrote down since then: id, document."""
+    """Returns the rows of the loop breakers of all processes changed since `since_ms` (Unix ms): id, document."""
     with ledger.reading() as connection:
         return connection.execute(_SQL["loops"], (since_ms,)).fetchall()
 
 
 def booked(ledger: Ledger, ended_ms: int = EVER_MS) -> tuple[list[Spent], list[Held], list[tuple[Any, ...]]]:
-    """What accounts were charged in windows that may still count, what they hold, and what requests that began since
-    `ended_ms` were charged (`LedgerTotals.ended`), as of one moment."""
+    """Returns a snapshot of the accounts' charges in windows that may still count, their holds, and the charges of
+    requests that began since `ended_ms` (`LedgerTotals.ended`)."""
     with ledger.reading() as connection:
         spent = connection.execute(_SQL["spent"], (now_ms() - LONGEST_WINDOW_MS,)).fetchall()
         ended = connection.execute(_SQL["ended"], {"first": least_id(ended_ms)}).fetchall()
@@ -146,12 +147,12 @@ def booked(ledger: Ledger, ended_ms: int = EVER_MS) -> tuple[list[Spent], list[H
 
 
 def booked_elsewhere(ledger: Ledger, budget: str, start_ms: int) -> list[tuple[str, int, int]]:
-    """What requests since the start of a budget's window were charged in other windows of it: account, amount less what
-    was carried over, and all of it. There are some where the budget had another window."""
+    """Returns charges that belong to a budget's window from `start_ms` but were booked in other windows, as happens if
+    the policy had another window: account, amount not carried over yet, whole amount; in nano-USD or tokens."""
     low, high = f"{budget}|", f"{budget}}}"  # "}" follows "|"
     with ledger.reading() as connection:
         newest, used = connection.execute(_SQL["windows"], (start_ms, budget, low, high)).fetchone()
-        # Of a day it is quick to look; a window that is used again may lack what was spent in the meantime.
+        # Nothing to carry over if this window has the newest bookings. Within its first day the look-up is fast.
         if newest is None or (used and newest <= start_ms < now_ms() - DAY_MS):
             return []
         values = {"first": least_id(start_ms), "budget": budget, "low": low, "high": high, "start": start_ms}
@@ -162,19 +163,19 @@ def booked_elsewhere(ledger: Ledger, budget: str, start_ms: int) -> list[tuple[s
 
 
 def held_long(ledger: Ledger, before_ms: int) -> list[Held]:
-    """Bookings that are held of requests that began before then and that no process holds a lease of."""
+    """Returns held bookings of requests that began before `before_ms` and have no valid lease."""
     with ledger.reading() as connection:
         return connection.execute(_SQL["held_long"], (before_ms, before_ms)).fetchall()
 
 
 def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
-    """What sessions have seen: session, class, and whether it is firm."""
+    """Returns the sensitivity classes that sessions have seen: session, class, and whether it is firm."""
     with ledger.reading() as connection:
         return connection.execute("SELECT session, data_class, firm FROM taints").fetchall()
 
 
 def finished(ledger: Ledger, most: int) -> list[FinishedAttempt]:
-    """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at."""
+    """Returns the latest `most` attempts, oldest first; of past requests, only the last 100,000 are searched."""
     with ledger.reading() as connection:
         rows = connection.execute(_SQL["latest_live"], (most,)).fetchall()
         if len(rows) < most:
@@ -183,7 +184,7 @@ def finished(ledger: Ledger, most: int) -> list[FinishedAttempt]:
 
 
 def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[FinishedAttempt]:
-    """Attempts, the latest first in `rows` and last in the answer; what the latest were asked is read with them."""
+    """Returns the attempts of `rows` (latest first) in reverse order; the latest with data of their decisions."""
     attempts = [FinishedAttempt(*row) for row in rows]
     for at, attempt in enumerate(attempts[:LATEST_READ]):
         with suppress(msgspec.DecodeError, ValueError):
@@ -196,18 +197,18 @@ def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[
 
 
 class OtherProcesses:
-    """Attempts of other processes on the same ledger: each of them is told once, soon after its request was settled."""
+    """Reads attempts of other processes on the same ledger, each once, soon after its request was settled."""
 
     def __init__(self, ledger: Ledger, owner: str, told: set[str]) -> None:
         self._ledger, self._owner, self._told = ledger, owner, told
         self._waiting: set[str] = set()
-        """Requests that are held, or whose texts may not have been read yet."""
+        """Ids of requests that are held, or whose texts may not have been classified yet."""
         self._looks: dict[str, int] = {}
-        """By a settled request's id: how often it was seen so."""
+        """Id of a settled request → how many times it was seen settled."""
         self._since = least_id(now_ms())
 
     def new(self, most: int) -> list[FinishedAttempt]:
-        """The oldest first, of the latest `most` requests; blocks. Raises what the ledger raises."""
+        """Returns new attempts of the latest `most` requests, oldest first; blocks. Raises what the ledger raises."""
         since, self._since = self._since, least_id(now_ms() - LATE_MS)
         with self._ledger.reading() as connection:
             rows = connection.execute(_SQL["others_since"], (since, self._owner)).fetchall()
@@ -226,15 +227,14 @@ class OtherProcesses:
 
 
 def decision(ledger: Ledger, identifier: str) -> tuple[bytes | None, str | None]:
-    """See `document`; and the id of the key that sent the request: None where it has no row, as a decision without
-    one."""
+    """Returns `document`, and the id of the key that sent the request (None if the decision has no request row)."""
     with ledger.reading() as connection:
         row = connection.execute("SELECT key_id FROM requests WHERE id = ?", (identifier,)).fetchone()
         return document(connection, identifier), row[0] if row else None
 
 
 def document(connection: Connection, identifier: str) -> bytes | None:
-    """The JSON document of one decision; None where there is none, or its rows expired. Inside a transaction."""
+    """Returns a decision's JSON document; None if there is none or it has expired. Call it inside a transaction."""
     row = connection.execute("SELECT document FROM live_decisions WHERE id = ?", (identifier,)).fetchone()
     if row is not None:
         return str(row[0]).encode()

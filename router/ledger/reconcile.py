@@ -1,4 +1,4 @@
-"""`lowpass ledger reconcile`: a provider's statement compared with the rows by day and model."""
+"""Implementation of `lowpass ledger reconcile`: compares a provider's statement with the ledger by day and model."""
 
 import csv
 import re
@@ -24,22 +24,22 @@ from router.types.tables import patterns, table
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["reconcile"]
 
-# What a provider billed, by day and model: the files that customers can download, as `Billed` lines.
+# Statements: what a provider billed by day and model, from files that customers can download, as `StatementLine`s.
 
 DAY_S = 86_400
 _PREAMBLE = 20
-"""Lines before the header, at most: Google's begin with the account."""
+"""Maximum number of lines up to the header; Google's files begin with the account."""
 _DATED = re.compile(r"([-@_](19|20)\d{2}-?\d{2}-?\d{2}|-\d{4}-\d{2})$")
-"""The date at the end of a snapshot's name."""
+"""The date at the end of the name of a model's snapshot."""
 _AMOUNT = re.compile(r"\$?-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:[eE]-?\d+)?")
-"""A comma stands between thousands only: "1,5" may be one and a half."""
+"""An amount. Commas may only separate thousands, since "1,5" may mean one and a half."""
 _CURRENCIES = ("currency", "currency_code", "amount_currency", "billing_currency", "cost_currency")
-"""Columns that a file may have beside those of its form."""
+"""Columns that may state the currency in a file of any form."""
 _WORD = re.compile(r"[a-z]+|\d+")
 
 
 class StatementForm(Struct, frozen=True):
-    """One kind of file; see `data/statements.yaml`."""
+    """The columns of one kind of file; see `data/statements.yaml`."""
 
     name: str
     day: tuple[str, ...]
@@ -52,33 +52,33 @@ class StatementForm(Struct, frozen=True):
 
     @property
     def needed(self) -> list[tuple[str, ...]]:
-        """Columns that must be there, each by any of its names."""
+        """Required columns, each as its alternative names."""
         return [names for names in (self.day, self.cost, self.currency, self.model, self.item) if names]
 
 
 class StatementLine(Struct, frozen=True):
-    """One line: days since 1970 (UTC), what was billed, and nano-USD."""
+    """A line of a statement. `day`: days since 1970 (UTC); `nano`: billed amount in nano-USD."""
 
     day: int
     model: str
-    """As the provider names it; empty: the line names none."""
+    """The provider's name of the model; empty if the line has none."""
     item: str
     nano: int
     rounding: int
-    """nano-USD that the amount may be off by: half of its last decimal."""
+    """Maximum rounding error of the amount in nano-USD: half of its last decimal."""
     contains: bool = False
     number: int = 0
-    """Of the line in its file."""
+    """Number of the line in its file."""
     seconds: int = 0
-    """Of that day, which it is about; 0: all of it."""
+    """Length of the part of the day that the line covers; 0 for all of it."""
 
 
 class StatementError(ValueError):
-    """The file can't be used: which line, and what to do."""
+    """The file can't be used. The message has the lines and what to do."""
 
 
 def read(lines: Sequence[str]) -> tuple[str, list[StatementLine]]:
-    """The name of the form, and all lines that have an amount. Raises `StatementError`, with all mistakes."""
+    """Returns the name of the form, and all lines that have an amount. Raises `StatementError` with all mistakes."""
     for at, header in enumerate(csv.reader(lines[:_PREAMBLE])):
         names = [name.strip().lower().lstrip("\ufeff") for name in header]
         for form in _forms():
@@ -112,7 +112,7 @@ def _billed(form: StatementForm, names: Sequence[str], lines: Sequence[str], fir
         raise StatementError("; ".join(mistakes[:10]) + more)
     if not billed:
         raise StatementError(f"the file has no line with an amount ({form.name})")
-    # "0.0" among amounts of six decimals is nothing, and not up to 5 cents.
+    # "0.0" among amounts with six decimals is exact, not rounded to 5 cents.
     finest = min(line.rounding for line in billed)
     return [line if line.nano else structs.replace(line, rounding=finest) for line in billed]
 
@@ -139,7 +139,7 @@ def _cell(row: Mapping[str, str], names: Iterable[str]) -> str:
 
 
 def _time(text: str) -> int:
-    """Unix s."""
+    """Parses a date, a time (UTC if it states no zone) or Unix seconds, and returns Unix seconds."""
     try:
         counted = text.isdigit() and len(text) > 8
         moment = datetime.fromtimestamp(int(text), UTC) if counted else datetime.fromisoformat(text)
@@ -162,7 +162,7 @@ def _amount(text: str) -> tuple[int, int]:
 
 
 def words(model: str) -> Counter[str]:
-    """What tells models apart: `claude-haiku-4-5-20251001` and `Claude Haiku 4.5` are the same."""
+    """Returns the words that identify a model, equal for `claude-haiku-4-5-20251001` and `Claude Haiku 4.5`."""
     return Counter(_in_order(model))
 
 
@@ -171,40 +171,40 @@ def _in_order(model: str) -> list[str]:
 
 
 def model_of(line: StatementLine, models: Mapping[str, str]) -> str | None:
-    """Which of the ledger's models a line is about. `models`: names that the ledger has → model."""
+    """Returns the ledger's model that a line is about, or None. `models`: names in the ledger → model."""
     if line.contains:
         stated, variants = _in_order(line.item), {*table("ledger/data/statements.yaml")["variants"]}
         inside = {name: own for name in models if (own := words(name)) <= Counter(stated)}
         for before, word in pairwise(stated):
-            if word in variants:  # the mini of a model is another
+            if word in variants:  # "mini" and others after a name make it another model
                 inside = {name: own for name, own in inside.items() if before not in own or word in own}
         return models[max(inside, key=lambda name: inside[name].total())] if inside else None
     return next((model for name, model in models.items() if line.model and words(name) == words(line.model)), None)
 
 
-# A provider's statement against the ledger, by day and model: differences, what they come from, and their bookings.
+# Comparison of a statement with the ledger by day and model: differences, their causes, and their corrections.
 
 _LEFT = "client_gone"
 OTHER_NAME = "other_name"
-"""The cause of a difference that may be none, and is not booked."""
+"""Cause of a difference that may be just another name of a model, and is not booked."""
 DAYS, CALLS, SAME = 3, 50, 0.01
-"""A price is wrong where so many days, and calls, were billed by one factor of it, within so much, that is not 1."""
+"""A price counts as wrong if at least `DAYS` days and `CALLS` calls were billed at one factor, within `SAME`, not 1."""
 
 
 class LedgerLine(Struct):
-    """What the ledger has of one model and day, in nano-USD."""
+    """The ledger's charges for one model and day, in nano-USD."""
 
     exact: int = 0
     attempts: int = 0
     uncertain: dict[str, int] = {}
-    """Request → what was estimated: left or cut before the provider said what it used, or its gateway died."""
+    """Request id → estimated charge, of requests whose usage never arrived or whose gateway died."""
     left: int = 0
-    """Of these, requests whose client had gone."""
+    """Number of estimated attempts whose client had disconnected."""
     crashed: int = 0
     served: set[str] = set()
     cached: int = 0
     groups: dict[tuple[str, ...], dict[str, int]] = {}
-    """Target, key, tags, route and session → nano-USD by request."""
+    """(Target, key, tags, route, session) → request id → nano-USD."""
 
     @property
     def cost(self) -> int:
@@ -212,7 +212,7 @@ class LedgerLine(Struct):
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """nano-USD. `model` is the ledger's, or as the provider names it where the ledger has none of it."""
+    """A difference in nano-USD. `model`: the ledger's model, or the provider's name if the ledger has no such model."""
 
     day: int
     model: str
@@ -221,7 +221,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     cause: str
     explanation: str
     booked: int = 0
-    """nano-USD that corrections add."""
+    """Amount that corrections add, in nano-USD."""
 
     @property
     def added(self) -> int:
@@ -229,7 +229,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True):
-    """All differences, and how often what was estimated was billed in truth, by target."""
+    """All differences between a statement and the ledger; `factors`: target → billed ÷ estimated amounts."""
 
     differences: tuple[Difference, ...]
     days: int
@@ -237,15 +237,14 @@ class Comparison(Struct, frozen=True):
     ledger: int
     factors: Mapping[str, float]
     ratios: Mapping[str, tuple[float, str]]
-    """By model: what was billed ÷ what its price made of the usage, where that was the same day after day; and the
-    evidence."""
+    """Model → billed cost ÷ cost by its price, if that is the same on all days, and the evidence."""
     unnamed: Sequence[str]
-    """Models of which the statement has no line on a day on which the ledger has rows of them: not compared."""
+    """Models that are not compared, since the statement lacks a line for them on a day on which the ledger has rows."""
 
 
 class Reconciliation:
-    """Of one provider, for the days that its statement has; inside a read transaction. `whole`: from the first of them
-    to the last nothing was billed but what the statement has."""
+    """The comparison of a provider's statement with the ledger, inside a read transaction. `whole`: the statement is
+    complete from its first to its last day; else only the models and days that it has lines for are compared."""
 
     def __init__(
         self, connection: Connection, provider: str, statement: Sequence[StatementLine], *, whole: bool = False
@@ -259,7 +258,7 @@ class Reconciliation:
         self._read()
         self._billed, self._rounding = self._matched(statement)
         self._absent = self._rows.keys() - self._billed.keys() if whole else set[tuple[int, str]]()
-        """Days and models of the ledger that a whole statement has no line of."""
+        """(Day, model) pairs of the ledger that a complete statement has no line for."""
         self._ratios = self._constant()
 
     def compare(self) -> Comparison:
@@ -281,7 +280,7 @@ class Reconciliation:
     def book(
         self, writer: Connection, books: Connection, difference: Difference, actor: str, units: Mapping[str, Unit]
     ) -> list[Adjusted]:
-        """Corrections that make up a difference; none where the ledger has no rows that it could be of."""
+        """Books corrections for a difference and returns them; none if the ledger has no rows to correct."""
         row = self._rows.get((difference.day, difference.model))
         if row is None or not (row.groups or row.uncertain) or difference.cause == OTHER_NAME:
             return []
@@ -290,7 +289,7 @@ class Reconciliation:
         rest, uncertain, written = difference.added, row.uncertain, []
         if uncertain and (rest > 0 or -rest <= sum(uncertain.values())):
             for request_id, share in zip(uncertain, shared(rest, [*uncertain.values()]), strict=True):
-                # What may still change by itself is left for the next statement.
+                # Charges that may still change are left for the next statement.
                 with suppress(NotAdjustable):
                     written.append(adjust(writer, books, request_id, partial(int.__add__, share), correction, units))
             return written
@@ -305,8 +304,8 @@ class Reconciliation:
     def _booked(
         self, books: Connection, costs: Mapping[str, int], model: str, added: int, units: Mapping[str, Unit]
     ) -> tuple[Line, Line, list[Booking]]:
-        """A request and an attempt of a group, and `added` in its accounts, by the part of the group that was charged
-        to them."""
+        """Returns a sample request and attempt of a group, and bookings that split `added` by the share of the group's
+        charges in each account."""
         whole, sums, sample = sum(costs.values()), Counter[tuple[str, int]](), None
         for request_id, cost in costs.items():
             record = rows.one(self._connection, request_id)
@@ -352,7 +351,7 @@ class Reconciliation:
                 self._rows[place].attempts += 1
 
     def _matched(self, statement: Iterable[StatementLine]) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
-        """nano-USD by day and model, and by how much they may be rounded. Raises `StatementError`."""
+        """Returns billed nano-USD by (day, model), and their maximum rounding errors. Raises `StatementError`."""
         billed, rounding, numbers = Counter[tuple[int, str]](), Counter[tuple[int, str]](), dict[tuple[int, str], int]()
         for line in statement:
             place = line.day, model_of(line, self._names) or line.model or line.item
@@ -392,7 +391,7 @@ class Reconciliation:
         return "unknown", f"{row.attempts} calls were charged nothing"
 
     def _constant(self) -> dict[str, tuple[float, str]]:
-        """See `Comparison.ratios`; of days on which nothing was estimated."""
+        """Returns `Comparison.ratios`, from days without estimates."""
         days: dict[str, list[tuple[int, LedgerLine]]] = defaultdict(list)
         for (day, model), row in self._rows.items():
             if not row.uncertain and row.exact > 0 and (day, model) in self._billed:
@@ -408,7 +407,7 @@ class Reconciliation:
         return ratios
 
     def _factors(self) -> dict[str, float]:
-        """By target: what was billed beyond the exact rows ÷ what was estimated for the others."""
+        """Returns target → (billed − exact charges) ÷ estimated charges."""
         sums = defaultdict[str, list[int]](lambda: [0, 0])
         for (day, model), row in self._rows.items():
             estimated = sum(row.uncertain.values())
@@ -422,7 +421,7 @@ class Reconciliation:
 
 
 def _is_fee(item: str) -> bool:
-    """It is billed beside the tokens of models."""
+    """Whether an item is a fee billed in addition to the tokens of models."""
     return any(word in item.lower() for word in table("ledger/data/statements.yaml")["fees"])
 
 

@@ -1,7 +1,7 @@
-"""Sums by hour of the rows of the past, in SQL tables; and what the ledger answers from them and from its rows.
+"""Hourly roll-ups of past rows in SQL tables, and queries answered from them and from rows.
 
-Rows count in a grouping's sums up to the position in `progress` under its name. What is beyond it, and what has not
-moved out of the live tables, is summed when it is asked for. Read inside one transaction, an answer is one moment's.
+A grouping's sums include rows up to the position in `progress` under its name. Later rows and those of the live tables
+are summed at query time. Within one transaction, a result is a consistent snapshot.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,18 +20,18 @@ from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["rollups"]
 TOGETHER = 1_024
-"""Requests that are summed up together: others wait some ten ms for a grouping's transaction, in SQLite."""
+"""Maximum number of requests summed together; in SQLite, other writers wait some 10 ms for a grouping's transaction."""
 _LIVE, _PAST = ("live_requests", "live_attempts"), ("past_requests_named", "past_attempts_named")
 _SOURCE = "{} AS r LEFT JOIN {} AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"
 _WIDE = 2**32
-"""`cost_square` may leave 64 bits when it is summed; its upper and lower halves do not."""
+"""Divisor that splits `cost_square` into halves, which are summed separately so as not to exceed 64 bits."""
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
 def sums(connection: Connection, query: Query) -> Sums:
-    """Groups without facts are not there; a query by nothing has the key `()`, or nothing at all.
+    """Answers a query. Groups without facts are left out; a query without dimensions has the key `()`, if any.
 
-    Raises ValueError for what the table does not know, and `RowsExpired`.
+    Raises ValueError for an unknown dimension or measure, and `RowsExpired`.
     """
     query.check(facts.DIMENSIONS[query.table], facts.MEASURES[query.table])
     grouping = _smallest(connection, query)
@@ -55,8 +55,8 @@ def sums(connection: Connection, query: Query) -> Sums:
 
 
 def _smallest(connection: Connection, query: Query) -> Grouping | None:
-    """Of the groupings that tell apart what is asked: the one that is furthest, and of these the one with the fewest
-    groups. None: there is none."""
+    """Returns the grouping that has the query's dimensions and the most rows summed; among several, the one with the
+    fewest groups. None if there is none."""
     needed, cursors = query.dimensions - {"hour"}, dict(connection.execute(_SQL["cursors"]).fetchall())
     able = [
         grouping
@@ -71,7 +71,7 @@ def _smallest(connection: Connection, query: Query) -> Grouping | None:
 
 
 def _windows(query: Query) -> list[Query]:
-    """Whole hours, and what is cut off of one at the beginning and at the end."""
+    """Splits a query into one over whole hours and those over the partial hours at the beginning and end."""
     since, until = query.since_ms, query.until_ms
     first = None if since is None else -(-since // HOUR_MS) * HOUR_MS
     last = None if until is None else until // HOUR_MS * HOUR_MS
@@ -122,7 +122,7 @@ def _whole(amounts: Sequence[int | None], measures: Sequence[str]) -> Iterator[i
 
 Condition = tuple[str, list[Value]]
 _Arm = tuple[str, str]
-"""Tables of requests and attempts."""
+"""Names of the tables of requests and of attempts."""
 
 
 def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition, totals: Sums) -> None:
@@ -137,7 +137,7 @@ def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition,
         statement += " GROUP BY " + ", ".join(str(place + 1) for place in range(len(by)))
     for row in connection.execute(statement, [value for _, values in conditions for value in values]):
         if row[-1]:
-            # Nothing and an empty text are the same.
+            # NULL and an empty text are the same label.
             key = tuple(None if label == "" else label for label in row[: len(by)])
             add(totals, key, tuple(_whole(row[len(by) : -1], query.measures)))
 
@@ -153,7 +153,7 @@ def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, t
 
 
 def _where(where: LabelFilter) -> Condition:
-    # An expression without its labels as text: they are values.
+    # The labels are passed as values, not as text in the expression.
     expression = facts.DIMENSIONS[ATTEMPTS][where.dimension]
     named: list[Value] = [str(name) for name in where.labels if name is not None]
     some = f"CAST({expression} AS TEXT) IN ({', '.join('?' * len(named))})" if named else "1 = 0"
@@ -169,7 +169,7 @@ def _window(query: Query) -> Condition:
 
 
 def expired(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> int:
-    """Requests of the window, to the hour, whose rows are gone."""
+    """Returns the number of requests in the window, to the hour, whose rows have expired."""
     boundary, since = progress(connection, EXPIRED), (since_ms or 0) // HOUR_MS * HOUR_MS
     until = boundary if until_ms is None else min(boundary, -(-until_ms // HOUR_MS) * HOUR_MS)
     if until <= since:
@@ -180,14 +180,14 @@ def expired(connection: Connection, since_ms: int | None = None, until_ms: int |
 
 
 def behind(connection: Connection) -> bool:
-    """There are rows of the past that are not in all sums yet."""
+    """Whether there are past rows that are not yet in all sums, except those of `LATE`."""
     moved, cursors = progress(connection, MOVED), dict(connection.execute(_SQL["cursors"]).fetchall())
     return any(cursors.get(grouping.name, 0) < moved for grouping in facts.GROUPINGS if grouping != facts.LATE)
 
 
 def roll_up(ledger: Ledger, until: int = 0) -> int:
-    """Adds rows of the past to the sums, a few thousand requests at most; up to position `until` to all groupings,
-    beyond it not to the one that is made late. Returns how many requests are left. Raises `LedgerUnavailable`."""
+    """Adds at most `TOGETHER` requests of the past to the sums; those beyond position `until` not to the grouping
+    `LATE`. Returns the number of requests left. Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
         moved, cursors = progress(connection, MOVED), dict(connection.execute(_SQL["cursors"]).fetchall())
         goals = {grouping: until if grouping == facts.LATE else moved for grouping in facts.GROUPINGS}
@@ -195,14 +195,14 @@ def roll_up(ledger: Ledger, until: int = 0) -> int:
         waiting = {grouping: place for grouping, place in places.items() if place < goals[grouping]}
         if not waiting:
             return 0
-        # Those that are furthest behind, up to where the next ones are.
+        # Sums the groupings that are furthest behind, up to the position of the next ones.
         first = min(waiting.values())
         last_ones = [grouping for grouping, place in waiting.items() if place == first]
         ends = [*(goals[grouping] for grouping in last_ones), *(place for place in waiting.values() if place > first)]
         last = min(first + TOGETHER, *ends)
         counted = count(connection, last_ones, ("r.position > ? AND r.position <= ?", [first, last]))
     with ledger.writing() as connection:
-        # Where another process was quicker, nothing is written, and the next call sees what it did.
+        # If another process was faster, nothing is written, and the next call sees its work.
         for grouping, sums in counted.items():
             with transaction(connection):
                 lock(connection)
@@ -215,7 +215,7 @@ def roll_up(ledger: Ledger, until: int = 0) -> int:
 
 
 def count(connection: Connection, groupings: Sequence[Grouping], which: Condition) -> dict[Grouping, Sums]:
-    """Of the rows of the past of which `which` holds: hour and labels → measures."""
+    """Sums the past rows that meet the condition `which`, for each grouping: (hour, labels…) → measures."""
     counted: dict[Grouping, Sums] = {grouping: {} for grouping in groupings}
     if any(grouping.table == ATTEMPTS for grouping in groupings):
         names = [name for name in facts.DIMENSIONS[ATTEMPTS] if name != "quarter"]
@@ -235,7 +235,7 @@ def _count(
     names: Sequence[str],
     counted: Mapping[Grouping, Sums],
 ) -> None:
-    """`rows`: labels by `names`, measures."""
+    """Adds rows, given as labels in the order of `names` and measures, to the sums of each grouping of a table."""
     some = [(grouping.by, sums) for grouping, sums in counted.items() if grouping.table == table]
     places = [([names.index(name) for name in ("hour", *by)], sums) for by, sums in some]
     for labels, amounts in rows:
@@ -253,7 +253,7 @@ def _offered(
 
 
 def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:
-    """Adds to the tables of sums; inside a transaction."""
+    """Adds `counted` to the tables of sums; call it inside a transaction."""
     names = NameTable(connection)
     names.learn((grouping.name,))
     table, measures = f"hourly_{grouping.table}", grouping.measures

@@ -1,4 +1,4 @@
-"""Rows as reports and look-ups read them: connections, documents, whole requests."""
+"""Access to rows for reports and look-ups: connections, documents of decisions, and whole requests."""
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,19 +14,19 @@ from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["rows"]
 
-# What reports, keys and look-ups need of a database: SQLite's own connection has it, PostgreSQL's is made to.
+# The interface of a database connection: that of `sqlite3`, which the PostgreSQL connection implements too.
 
 K = TypeVar("K")
 PARAMETERS = 900
-"""Of one statement at most; SQLite's own limit was 999 once."""
+"""Maximum number of parameters of a statement; SQLite's limit was once 999."""
 
 
 class SqlRows(Protocol):
-    """Integers, floats, text, bytes and None: never a Decimal, a bool or a date, whatever the database."""
+    """Rows of integers, floats, text, bytes and None; never a Decimal, bool or date, whatever the database."""
 
     @property
     def description(self) -> Any:
-        """One sequence a column; the first of it is the column's name."""
+        """One sequence per column, whose first item is the column's name."""
         ...
 
     @property
@@ -37,14 +37,14 @@ class SqlRows(Protocol):
 
 
 class Connection(Protocol):
-    """Each statement is its own transaction, unless it stands between BEGIN and COMMIT."""
+    """A connection. Each statement is its own transaction, unless it is between BEGIN and COMMIT."""
 
     def execute(self, statement: str, parameters: Any = ..., /) -> SqlRows: ...
 
 
 @contextmanager
 def transaction(connection: Connection, begin: Sequence[str] = ("BEGIN",)) -> Iterator[None]:
-    """All of it or nothing."""
+    """Runs its block in a transaction: commits at the end, and rolls back if an exception is raised."""
     try:
         for statement in begin:
             connection.execute(statement)
@@ -64,7 +64,7 @@ def insert(
     given: str = "",
     then: str = "",
 ) -> None:
-    """Adds rows, many to a statement. `given` stands before VALUES, `then` after them (ON CONFLICT …)."""
+    """Inserts rows, many per statement. `given` is SQL before VALUES, `then` SQL after them (ON CONFLICT …)."""
     rest, line = iter(rows), f"({sql_placeholders(columns)})"
     into = f"INSERT INTO {table} ({', '.join(columns)}){given} VALUES "  # noqa: S608 - names of ours
     while some := list(islice(rest, max(1, PARAMETERS // len(columns)))):
@@ -73,28 +73,28 @@ def insert(
 
 
 def sql_placeholders(values: Sequence[object]) -> str:
-    """`?, ?, …`, for IN."""
+    """Returns `?, ?, …`, with a placeholder for each value."""
     return ", ".join("?" * len(values))
 
 
 def among(connection: Connection, statement: str, ids: Sequence[Value], *before: Value) -> SqlRows:
-    """A statement whose gap is for `ids`, and follows values `before`."""
+    """Runs a statement with `{}` replaced by placeholders for `ids`, which follow the parameters `before`."""
     return connection.execute(statement.format(sql_placeholders(ids)), (*before, *ids))
 
 
 def batched(values: Sequence[K]) -> Iterator[Sequence[K]]:
-    """As many at a time as a statement takes that has a few values more."""
+    """Yields values in batches of `PARAMETERS`."""
     return (values[at : at + PARAMETERS] for at in range(0, len(values), PARAMETERS))
 
 
-# Documents of decisions in few bytes: raw deflate, with documents of the same policy as its dictionary.
+# Documents of decisions are compressed by raw deflate, with documents of the same policy as the dictionary.
 
 NONE = 0
-"""The dictionary of documents that are compressed by themselves."""
+"""Number of the empty dictionary."""
 SAMPLE = 16
-"""Documents that a dictionary is made of, if there are as many."""
+"""Number of documents in a dictionary."""
 _LARGEST = 32_768
-"""Bytes of a dictionary; deflate looks no further back."""
+"""Maximum size of a dictionary in bytes: deflate's window."""
 _LEVEL = 6
 _RAW = -zlib.MAX_WBITS
 Compressed = tuple[str, int, str, int, bytes]
@@ -102,7 +102,7 @@ Compressed = tuple[str, int, str, int, bytes]
 
 
 class Documents:
-    """Those of one ledger, with the dictionaries that it has by now."""
+    """Compresses and restores the documents of one ledger, with its dictionaries."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -111,7 +111,8 @@ class Documents:
         self._read()
 
     def compressed(self, decisions: Sequence[Mapping[str, Any]]) -> list[Compressed]:
-        """Makes a dictionary for each policy that has none yet and enough documents here; others use the newest one."""
+        """Compresses documents, after adding a dictionary for each policy that has none yet and at least `SAMPLE` of
+        the documents. Other policies without one use the newest."""
         by_policy: dict[str, list[str]] = {}
         for line in decisions:
             by_policy.setdefault(line["policy"], []).append(line["document"])
@@ -133,27 +134,26 @@ class Documents:
             self._data[number], self._of_policy[policy] = bytes(data), number
 
     def restored(self, dictionary: int, data: bytes) -> str:
-        """An empty text, which no document is, for what is damaged: the rest of the request can still be read, and
-        `lowpass ledger verify` names it."""
+        """Returns a document; empty if it is damaged, which `lowpass ledger verify` reports."""
         try:
             return zlib.decompressobj(_RAW, zdict=self._data[dictionary]).decompress(data).decode()
         except (KeyError, UnicodeDecodeError, zlib.error):
             return ""
 
 
-# Whole requests out of the ledger: the request's own row, its attempts, what it booked, and its decision.
+# Whole requests: the request's row, its attempts, its bookings, and its decision.
 
 CHUNK = 1_000
-"""Requests read at a time."""
+"""Number of requests read at a time."""
 Line = Mapping[str, Any]
-"""Column → a `Value`, of the kind that its column has."""
+"""A row: column → value."""
 EVER_MS = 2**62
 NOT_MOVED = "NOT EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = r.id)"
-"""Of a live request `r`. Where the answer to a commit was lost, its rows may be written again after they moved."""
+"""Condition on a live request `r`. If the answer to a commit is lost, requests that have moved may be written again."""
 
 
 class RequestRecord(Struct, frozen=True):
-    """`attempts` by number, `bookings` by account; `decision` is None where there is none."""
+    """A whole request: `attempts` in order of number, `bookings` of account; `decision` is None if there is none."""
 
     request: Line
     attempts: tuple[Line, ...]
@@ -172,14 +172,14 @@ class RequestRecord(Struct, frozen=True):
 
 
 def one(connection: Connection, identifier: str) -> RequestRecord | None:
-    """None: there is no such request, or its rows have expired."""
+    """Returns a request; None if there is none or its rows have expired."""
     return next(iter(_read(connection, "id = ?", (identifier,), Documents(connection))), None)
 
 
 def every(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> Iterator[RequestRecord]:
-    """In the order of their ids, which is that of time: requests that began in the window; its end is not included.
+    """Yields the requests that began in the window (end excluded) and have not expired, ordered by id and so by time.
 
-    What has expired is not there. Read inside one transaction.
+    Call it inside one transaction.
     """
     documents, which, values = Documents(connection), "id >= ?", list[Value]([""])
     if since_ms is not None or until_ms is not None:
@@ -187,7 +187,7 @@ def every(connection: Connection, since_ms: int | None = None, until_ms: int | N
         first, last = connection.execute(_SQL["span"], window).fetchone()
         if first is None:
             return
-        # By id, and not by the index of times (a plus keeps from it), which would be sorted anew for every page.
+        # Read in the order of ids; the unary plus disables the index of times, which would need a sort for each page.
         which, values = "id >= ? AND id <= ? AND +started_ms >= ? AND +started_ms < ?", [first, last, *window]
     while page := _read(connection, which, tuple(values), documents, CHUNK):
         yield from page
@@ -195,7 +195,7 @@ def every(connection: Connection, since_ms: int | None = None, until_ms: int | N
 
 
 def newest(connection: Connection, most: int) -> list[RequestRecord]:
-    """The last ids first. Each table is read by its index: the view of both would be sorted whole."""
+    """Returns the newest requests, newest first. Each table is read by its index; the view would be sorted whole."""
     tables = ("live_requests", "past_requests")
     ids = {row[0] for name in tables for row in connection.execute(_SQL["newest"].format(name), (most,))}
     first = sorted(ids, reverse=True)[:most][-1:]
@@ -203,7 +203,7 @@ def newest(connection: Connection, most: int) -> list[RequestRecord]:
 
 
 def some(connection: Connection, ids: Sequence[str], documents: Documents | None = None) -> list[RequestRecord]:
-    """Of these requests, given in order, what is there of them; their decisions where `documents` are given."""
+    """Returns the existing requests among `ids`, ordered by id; with decisions only if `documents` are given."""
     return _read(connection, f"id IN ({sql_placeholders(ids)})", ids, documents)
 
 
@@ -214,8 +214,8 @@ def _read(
     documents: Documents | None = None,
     most: int | None = None,
 ) -> list[RequestRecord]:
-    """Requests of which the condition `which` holds, by id; the first of them, where there are more than `most`. Their
-    decisions where `documents` restore those of the past."""
+    """Returns requests that meet the condition `which`, ordered by id, at most the first `most`; with decisions only if
+    `documents` are given."""
     limit = "" if most is None else f" LIMIT {most}"
     requests = lines(connection.execute(_SQL["requests_where"].format(which, limit), values))
     if not requests:
@@ -235,7 +235,7 @@ def _read(
 
 
 def booked(connection: Connection, first_id: str, last_id: str) -> dict[Value, list[Line]]:
-    """What requests from one id to the other booked, by request."""
+    """Returns the bookings of requests from `first_id` to `last_id` (included), by request."""
     return _by_request(lines(connection.execute(_SQL["all_bookings"], {"first": first_id, "last": last_id})))
 
 
@@ -248,11 +248,11 @@ def _by_request(lines: list[Line]) -> dict[Value, list[Line]]:
     return {identifier: list(group) for identifier, group in groupby(lines, key=itemgetter("request_id"))}
 
 
-# Every policy that was in force, by the hash that rows of requests hold.
+# All policies that have been in force, by the hash that rows of requests refer to.
 
 
 def adopted(journal: Journal, policy: str, now_ms: int, document: bytes) -> None:
-    """Before the first decision under it. Keeps the first time; several processes may say it."""
+    """Records a policy, before the first decision under it. Only the first call for a policy counts."""
     journal.add(_SQL["adopted"], (policy, now_ms, document.decode()))
 
 

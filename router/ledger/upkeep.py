@@ -1,4 +1,4 @@
-"""All that a ledger needs done now and then; whether anything is to be done; and the process that does it."""
+"""Periodic maintenance of a ledger, and the process that does it."""
 
 import os
 import sys
@@ -16,19 +16,19 @@ from router.types.clock import now_ms as clock
 from router.types.request import DAY_MS
 
 EVERY_S = 5.0
-"""How often it is looked whether there is something to do."""
+"""Interval in seconds between runs of maintenance."""
 IDLE_S = 60.0
-"""How long the process stays with nothing to do."""
+"""Time in seconds without work after which the process ends."""
 MONTH_MS = 32 * DAY_MS
 _OF_LEDGERS = ("live_attempts", "past_attempts", "live_decisions", "past_decisions", "outcomes")
-"""Tables that only a ledger has rows in."""
+"""Tables that have rows only in a ledger, not in a file that has just the budgets."""
 
 
 def upkeep(ledger: Ledger, now_ms: int, keep_ms: int | None, *, all_of_them: bool = False) -> tuple[int, int]:
-    """Moves what is settled into narrow rows, sums it up, and drops rows older than `keep_ms`; None keeps them.
+    """Moves settled requests into compact rows, sums them, and drops rows older than `keep_ms`; None keeps them.
 
-    Returns how many requests were moved, and how many dropped. `all_of_them`: few are not left to wait for more. Raises
-    `LedgerUnavailable`: what is done by then is done, the next call goes on.
+    Returns the numbers of requests moved and dropped. `all_of_them`: moves even a few requests at once. Raises
+    `LedgerUnavailable`; the next call continues from there.
     """
     moved, some = 0, 1
     while some:
@@ -47,8 +47,8 @@ def upkeep(ledger: Ledger, now_ms: int, keep_ms: int | None, *, all_of_them: boo
 
 
 def seal_all(ledger: Ledger, *, prune: bool = False) -> None:
-    """Seals the rows that have no seal yet; `prune`: drops the seals of requests that have moved. Raises
-    `LedgerUnavailable`."""
+    """Seals rows that have no seal yet, and drops the seals of moved requests if there were such rows or `prune` is
+    set. Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
         prune = unsealed(connection) or prune
     if prune:
@@ -58,14 +58,14 @@ def seal_all(ledger: Ledger, *, prune: bool = False) -> None:
 
 
 def needed(ledger: Ledger, now_ms: int, keep_ms: int | None) -> bool:
-    """Reads a few rows; raises `LedgerUnavailable`."""
+    """Whether maintenance has anything to do; reads a few rows. Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
         old = keep_ms is not None and expiring(connection, now_ms, keep_ms) > 0
         return old or behind(connection) or unsealed(connection) or bool(due(connection, now_ms))
 
 
 def main() -> None:
-    """Ends when standard input does: then its parent has ended. Whatever it is doing, another one goes on with it."""
+    """Runs the maintenance process until it is idle, or until standard input ends, which means its parent has ended."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         settings = read(os.environ)
@@ -75,7 +75,7 @@ def main() -> None:
             if any(upkeep(ledger, clock(), settings.keep_rows_ms)):
                 worked = time.monotonic()
             if settings.database_url is not None and settings.redis_url is None:
-                # The rows of this machine's budgets tell what counts in one that gets another window. A file that was a
+                # The local budgets' rows are kept for a month, for budgets that get another window. A file that was a
                 # ledger before keeps all of its rows.
                 local = SqliteLedger(settings.sqlite)
                 with local.reading() as connection:
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Reads past Python's own buffer, whose lock would be in the way of an orderly end."""
+    """Exits at the end of standard input; unbuffered, since the buffer's lock would block an orderly exit."""
     while os.read(0, 1):
         pass
     os._exit(1)

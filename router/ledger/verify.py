@@ -1,4 +1,4 @@
-"""`lowpass ledger verify`: books, charges, outcomes and sums compared with their rows."""
+"""Implementation of `lowpass ledger verify`: compares budgets, charges, outcomes and sums with their rows."""
 
 import time
 from collections import Counter
@@ -23,23 +23,23 @@ from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["verify"]
 
-# What is wrong, and in which row.
-
 
 class VerifyFinding(Struct, frozen=True):
+    """A problem in a row."""
+
     table: str
     row: str
-    """Its key."""
+    """Key of the row."""
     says: str
 
     def __str__(self) -> str:
         return f"{self.table} {self.row}: {self.says}"
 
 
-# What must hold between the tables: sums of windows, and rows that belong to a request (`data/checks.yaml`).
+# Rules that must hold between the tables (`data/checks.yaml`).
 
 GRACE_MS = 600_000
-"""How long a settlement may wait for the budgets' store, or a lease for a gateway that charges it."""
+"""Time in ms that a settlement may wait for the budget store, or an ended lease for a gateway that charges it."""
 
 
 class _VerifyRule(Struct, frozen=True):
@@ -62,7 +62,7 @@ def rules(part: str) -> list[_VerifyRule]:
 
 
 def _violations(connection: Connection, part: str, first: str = "", last: str = "") -> Iterator[VerifyFinding]:
-    """`first`, `last`: ids of the requests that are looked at, where rules are of a page of them."""
+    """Yields findings of one part of the rules. `first`, `last`: ids of the page of requests, for rules of pages."""
     newest = connection.execute("SELECT started_ms FROM requests ORDER BY id DESC LIMIT 1").fetchone()
     before_ms, expired = (newest[0] if newest else 0) - GRACE_MS, progress(connection, EXPIRED)
     values = {"before": before_ms, "expired": expired, "kept": least_id(expired), "longest": LONGEST_WINDOW_MS}
@@ -83,13 +83,13 @@ def _of_decision(decision: Line) -> Iterator[VerifyFinding]:
         yield VerifyFinding("decisions", identifier, f"its document is that of {known}")
 
 
-# Sums by hour beside the rows that they were made of, and charges of moved requests beside what is booked for them.
+# Hourly sums compared with the rows that they were made of.
 
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
 
 def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
-    """Of hours whose rows have expired all groupings must say the same; of the others, what the rows say."""
+    """Compares hourly sums with the rows or, if the rows have expired, the sums of all groupings with each other."""
     expired_ms = progress(connection, EXPIRED)
     cursors = {grouping: progress(connection, grouping.name) for grouping in GROUPINGS}
     late = {LATE, *(grouping for grouping in GROUPINGS if progress(connection, grouping.since))}
@@ -104,7 +104,7 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
             stored[grouping] = {(hour, *_labels.decode(labels)): tuple(amounts) for labels, *amounts in lines}
         span = [hour * HOUR_MS, (hour + 1) * HOUR_MS]
         if hour * HOUR_MS < expired_ms:
-            # Groupings are written one after the other: what is furthest may be ahead of the others for a moment.
+            # Groupings are written one after another, so only those that are furthest have the same rows.
             most = max((cursors[grouping] for grouping in GROUPINGS if grouping not in late), default=0)
             some = {
                 grouping: stored[grouping]
@@ -121,14 +121,14 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
         else:
             for cursor in sorted(set(cursors.values())):
                 some_groupings = [grouping for grouping, place in cursors.items() if place == cursor]
-                # By the index of times (a plus keeps from that of positions).
+                # Read by the index of times; the unary plus disables that of positions.
                 which = "r.started_ms >= ? AND r.started_ms < ? AND +r.position <= ?"
                 for grouping, sums in count(connection, some_groupings, (which, [*span, cursor])).items():
                     yield from _differ(grouping, hour, sums, stored[grouping], "its rows")
 
 
 def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str) -> Iterator[VerifyFinding]:
-    """The first difference of each measure."""
+    """Yields the first difference of each measure."""
     nothing = (0,) * len(grouping.measures)
     both = ((key, right.get(key, nothing), summed.get(key, nothing)) for key in right.keys() | summed.keys())
     wrong = sorted((line for line in both if line[1] != line[2]), key=str)
@@ -141,22 +141,22 @@ def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str
             yield VerifyFinding(f"hourly_{grouping.table}", f"{','.join(grouping.by)} in hour {hour}", says)
 
 
-# Everything that must hold in a ledger, looked at in one pass over its rows, as of one moment.
+# The verification of a ledger, in one pass over a snapshot of its rows.
 
 MOST = 200
-"""Findings that are told; all are counted."""
+"""Maximum number of findings that are reported; all are counted."""
 PAGE = 1_000
-"""Requests that are looked at together."""
+"""Number of requests checked together."""
 OWN_RULES = ("moved", "belonging", "budgets")
-"""Of a file that has the budgets."""
+"""Parts of the rules for a file that has the budgets."""
 LOOKS, LOOK_S = 5, 0.3
-"""How often two stores are compared before they count as unequal, and the time between."""
+"""Number of comparisons after which a lasting difference of two stores counts, and the seconds between them."""
 Difference = TypeVar("Difference")
 Check = Callable[[RequestRecord], Iterable[VerifyFinding]]
 
 
 class Verified(Struct, frozen=True, kw_only=True):
-    """How much was looked at, and what was wrong."""
+    """The result of a verification: numbers of checked rows, and findings."""
 
     requests: int = 0
     attempts: int = 0
@@ -164,9 +164,9 @@ class Verified(Struct, frozen=True, kw_only=True):
     decisions: int = 0
     outcomes: int = 0
     chain: str = ""
-    """The newest digest of the rows of the past: noted elsewhere, it tells later whether they are the same still."""
+    """Newest digest of the past rows; kept elsewhere, it later shows whether the rows are unchanged."""
     findings: tuple[VerifyFinding, ...] = ()
-    """The first `MOST`."""
+    """The first `MOST` findings."""
     found: int = 0
 
     @property
@@ -184,10 +184,10 @@ def verify(
     own_budgets: bool = True,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Verified:
-    """Reads all rows, some at a time, beside a gateway that goes on writing. Raises `LedgerUnavailable`.
+    """Reads and checks all rows, in pages, while a gateway may go on writing. Raises `LedgerUnavailable`.
 
-    `also`: further checks of a request. `own_budgets`: budgets are kept in the ledger's file, not in a server.
-    `progress` hears how many requests there were so far.
+    `also`: further checks of a request. `own_budgets`: whether the budgets are in the ledger's file, not in a server.
+    `progress` receives the number of requests checked so far.
     """
     if damage := _damage(ledger):
         return damage
@@ -204,7 +204,7 @@ def verify(
 
 
 def _unsealed(connection: Connection) -> Iterator[VerifyFinding]:
-    """Rows that are not those that were chained or sealed."""
+    """Yields rows that differ from what was chained or sealed."""
     for first, last, says in past.broken(connection):
         yield VerifyFinding("past_requests", f"positions {first} to {last}", says)
     for table in past.SUBJECTS:
@@ -212,7 +212,7 @@ def _unsealed(connection: Connection) -> Iterator[VerifyFinding]:
 
 
 def _unaudited(connection: Connection) -> Iterator[VerifyFinding]:
-    """Limits and keys beside the audit of every change: limits, keys made, and keys revoked."""
+    """Yields budget limits and keys that contradict the audit log."""
     limits: dict[str, int | None] = {}
     made, revoked = set[str](), set[str]()
     for action, subject, document in connection.execute("SELECT action, subject, document FROM audit ORDER BY id"):
@@ -233,21 +233,21 @@ def _unaudited(connection: Connection) -> Iterator[VerifyFinding]:
 
 
 def verify_budgets(local: Ledger, ledger: Ledger) -> Verified:
-    """A file with the budgets of this machine: by itself, and beside the ledger that is elsewhere."""
+    """Verifies a file with local budgets, and compares it with the ledger, which is elsewhere."""
     if damage := _damage(local):
         return damage
     with local.reading() as connection:
         findings = (*_unsealed(connection), *chain.from_iterable(_violations(connection, part) for part in OWN_RULES))
-    # A request's differences change while it is recovered.
+    # Differences are identified by request, since their text changes while a request is recovered.
     unlike = lasting(lambda: {finding.row for finding in _unlike(local, ledger)})
     findings += tuple(sorted((finding for finding in _unlike(local, ledger) if finding.row in unlike), key=str))
     return Verified(findings=findings[:MOST], found=len(findings))
 
 
 def _unlike(local: Ledger, ledger: Ledger) -> Iterator[VerifyFinding]:
-    """Requests that only one of them has, or that cost something else there; of the hours that both have.
+    """Yields requests that only one of the two has, or with different costs, from hours that both have.
 
-    The ledger may have requests of other machines: those of other processes.
+    Requests in the ledger by owners unknown to the local file are ignored: they are from other machines.
     """
     with local.reading() as here, ledger.reading() as there:
         oldest = there.execute("SELECT COALESCE(MIN(id), 'ffffffffffff') FROM requests").fetchone()[0]
@@ -266,7 +266,7 @@ def _unlike(local: Ledger, ledger: Ledger) -> Iterator[VerifyFinding]:
 
 
 def lasting(differences: Callable[[], set[Difference]]) -> set[Difference]:
-    """Those that stay: what gateways have in flight is in one of two stores for a moment."""
+    """Returns differences that persist over several comparisons; those of requests in progress are short-lived."""
     remaining = differences()
     for _ in range(LOOKS - 1):
         if remaining:
@@ -276,7 +276,7 @@ def lasting(differences: Callable[[], set[Difference]]) -> set[Difference]:
 
 
 def _damage(ledger: Ledger) -> Verified | None:
-    """What can't be read needs no other look."""
+    """Returns the damage that the database finds in its file, if any; such a file is not checked further."""
     findings = tuple(VerifyFinding("file", ledger.name, says) for says in ledger.damage())
     return Verified(findings=findings, found=len(findings)) if findings else None
 
@@ -284,7 +284,7 @@ def _damage(ledger: Ledger) -> Verified | None:
 def _rows(
     connection: Connection, also: Check, progress: Callable[[int], object], counts: Counter[str], parts: Sequence[str]
 ) -> Iterator[VerifyFinding]:
-    """`counts`: of what was looked at, by the names of `Verified`; `parts`: of the rules for each page of requests."""
+    """Checks all requests in pages. `counts` collects the numbers of `Verified`; `parts`: rules for each page."""
     requests, last = every(connection), ""
     while page := list(islice(requests, PAGE)):
         for part in parts:

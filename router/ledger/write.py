@@ -1,4 +1,4 @@
-"""The statements that write requests, attempts and incidents."""
+"""Writes requests, attempts, decisions and incidents to the journal."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -17,20 +17,20 @@ from router.types.target import SNAPSHOT
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["write"]
 
-# The row of an attempt: every count and every circumstance that its price depends on.
+# The row of an attempt, with everything that its price depends on.
 
 LONGEST_NAME = 128
 _NAMED = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-"
 BUCKETS = Usage.__struct_fields__[: Usage.__struct_fields__.index("units")]
-"""Columns named as the fields of `Usage` that they hold."""
+"""Columns of token counts, named like the fields of `Usage`."""
 _INPUT = [name for name in BUCKETS[1:] if name.startswith(("input", "cache"))]
 _OUTPUT = [name for name in BUCKETS if name.startswith("output") and name != "output_visible"]
 INPUT_TOKENS = " + ".join(("input_uncached", *(f"COALESCE({name}, 0)" for name in _INPUT)))
 OUTPUT_TOKENS = " + ".join(("output_visible", *(f"COALESCE({name}, 0)" for name in _OUTPUT)))
-"""All of an attempt's tokens, in SQL; NULL where its usage is not known."""
+"""SQL for all output tokens of an attempt (`INPUT_TOKENS`: input tokens); NULL if its usage is unknown."""
 _BEFORE, _AFTER = table("ledger/data/named.yaml")["columns"]
 _COLUMNS = (*_BEFORE, *BUCKETS, *_AFTER)
-INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
+INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 _NO_USAGE: tuple[Value, ...] = (*(None for _ in BUCKETS), "", None, None, "")
 
 
@@ -82,12 +82,12 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
 
 @lru_cache(4096)
 def joined(classes: frozenset[str]) -> str:
-    """Classes as a column holds them; their names have no commas."""
+    """Returns classes as stored in a column; their names have no commas."""
     return ",".join(sorted(classes))
 
 
 def usage_of(row: Mapping[str, str | int | None]) -> Usage:
-    """The usage in a row's columns, by their names: what its price was made of."""
+    """Returns the usage stored in the columns of a row, from which its cost was computed."""
     counts = {name: row[name] for name in BUCKETS if row[name] is not None}
     written = {"units": row["units"] or "{}", "violations": row["violations"] or "[]"}
     named = {name: msgspec.json.decode(str(text)) for name, text in written.items()}
@@ -97,7 +97,7 @@ def usage_of(row: Mapping[str, str | int | None]) -> Usage:
 
 @lru_cache(4096)
 def plain(name: str) -> str:
-    """What a provider calls something. A sentence is no name: it may repeat what it was asked."""
+    """Returns a name stated by a provider, or "?" for a long or odd text, which may contain parts of a request."""
     return name if len(name) <= LONGEST_NAME and not name.encode().translate(None, _NAMED) else "?"
 
 
@@ -105,14 +105,14 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# Rows of a request: born `held` before a byte leaves, settled once, with its attempts and its decision.
+# Rows of a request: inserted as `held` before anything is sent, and settled once, with attempts and decision.
 
 
 def insert_held(
     journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int, document: bytes
 ) -> None:
-    """`held`: what the request is charged if its process dies, until a budget's store holds something for it.
-    `document`: of the decision."""
+    """Inserts the rows of a new request and its decision. `held`: charge if the process dies before the budget store
+    holds anything for the request. `document`: JSON of the decision."""
     limits, known = request.limits, decision.classification
     first = decision.plan.steps[0].target if decision.plan.steps else None
     tags = ",".join((*caller.tags, *limits.tags))
@@ -139,7 +139,7 @@ def insert_held(
             known.difficulty,
             known.app,
             known.template,
-            first.id if first else None,  # known even if the process dies before it settles the request
+            first.id if first else None,  # stored in case the process dies before it settles the request
             first.model.id if first else None,
         ),
     )
@@ -147,7 +147,7 @@ def insert_held(
 
 
 def reroute(journal: Journal, decision: Decision, held: Amount, document: bytes) -> None:
-    """A request that was born is sent to another route."""
+    """Updates the rows of an unsettled request that is sent to another route."""
     first = decision.plan.steps[0].target if decision.plan.steps else None
     names = first.id if first else None, first.model.id if first else None
     journal.change(_SQL["reroute"], (decision.plan.route, held.usd, held.thinking, *names, decision.id))
@@ -155,17 +155,17 @@ def reroute(journal: Journal, decision: Decision, held: Amount, document: bytes)
 
 
 def renew(journal: Journal, now_ms: int) -> None:
-    """Keeps the leases of this process; call it several times within `LEASE_MS`."""
+    """Renews the leases of this process; call it several times within `LEASE_MS`."""
     journal.change(_SQL["renew"], (now_ms + LEASE_MS, journal.owner))
 
 
 def recover(journal: Journal, now_ms: int) -> None:
-    """Charges requests whose process died at their hold. Where budgets share the ledger's file, they do it instead."""
+    """Charges requests of dead processes at their hold. If budgets are in the ledger's file, their store does it."""
     journal.change(f"{_SQL['charge_held']} AND lease_until_ms < ?", (now_ms,))
 
 
 def lose(journal: Journal, request_id: str) -> None:
-    """Charges a request at its hold that ended without a settlement."""
+    """Charges a request that ended without a settlement at its hold."""
     journal.change(f"{_SQL['charge_held']} AND id = ?", (request_id,))
 
 
@@ -184,18 +184,17 @@ def settle(
     first_ms: int | None = None,
     overhead_us: int | None = None,
 ) -> None:
-    """`status` is what the client got; `error` a code, never a message; `cost` in nano-USD; `thinking`: tokens charged;
-    `overrun`: more was charged than was held; `lowered`: what was changed so that it fitted its budgets.
+    """Settles a request. `status`: the client's HTTP status; `error`: a code, never a message; `cost`: nano-USD;
+    `thinking`: tokens charged; `overrun`: whether more was charged than held; `lowered`: what was reduced to fit.
 
-    `overhead_us`: microseconds of `total_ms` in which no target was waited for: from when the request was read and its
-    key known until it is settled, less all time between a first byte that was sent to a target and the last that came
-    from it. What several targets were asked for at once counts once. So it has what we compute, and what else the
-    client waits for because of us: room in a budget, a pause before a retry, a verifier. It has not the write of this
-    row.
+    `overhead_us`: time in µs of `total_ms` in which the gateway was not waiting for a target. It runs from when the
+    request was read and its key known until settlement, less the time from the first byte sent to a target to the last
+    byte received from it; overlapping calls count once. So it includes our computation and other waits that we cause,
+    such as for room in a budget, before a retry or for a verifier, but not the write of this row.
     """
     target = None
     if attempts and attempts[-1].outcome == "ok" and not attempts[-1].passed_over:
-        target = attempts[-1].target  # whose answer the client got
+        target = attempts[-1].target  # the client received its answer
     tokens_in = tokens_out = 0
     reasoning: int | None = None
     for number, attempt in enumerate(attempts, 1):
@@ -233,14 +232,14 @@ def record(journal: Journal, decision_id: str, now_ms: int, policy: str, documen
 
 
 def read(journal: Journal, decision: Decision, document: bytes) -> None:
-    """The text of a request was read after its answer: `decision` and `document` say what it foretells."""
+    """Updates the task, difficulty and decision of a request whose text was classified after its answer."""
     known = decision.classification
     journal.change(_SQL["read"], (known.task.value, known.difficulty, decision.id))
     journal.change(_SQL["decided_anew"], (document.decode(), decision.id))
 
 
-# Rows of incidents that no breaker saw: an answer from the wrong region, a target that is not what it was, usage that
-# can't be true, a budget that refused.
+# Incidents other than those of circuit and loop breakers: an answer from the wrong region, a changed target, impossible
+# usage, another model, and an exhausted budget.
 
 REGION_MISMATCH = "region_mismatch"
 DRIFT = "drift"
@@ -250,10 +249,10 @@ OTHER_MODEL = "other_model"
 
 
 def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest_s: float) -> None:
-    """One row for each answer from the wrong region; `rest_s`: how long its target is not asked from then on.
+    """Records incidents of attempts. Each answer from a wrong region gets one; its target is not used for `rest_s`.
 
-    The provider reported usage that can't be true, or served a model of another price: one row of each kind an hour
-    for each target, with its first reason.
+    Impossible usage, and another served model of a different or unknown price, get one per kind, target and hour, with
+    the first reason.
     """
     for attempt in attempts:
         target, reasons = attempt.target, {}
@@ -276,9 +275,9 @@ def odd_answers(journal: Journal, attempts: Iterable[Attempt], now_ms: int, rest
 
 
 def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
-    """A request did not fit an account: one row for the first in each of its windows, by whichever gateway.
+    """Records that an account had too little left: one incident per account and window, over all gateways.
 
-    A rolling window that moved on by its own length is another one.
+    A rolling window counts as a new one after its own length.
     """
     account = refused.account
     start, ends = account.window_start_ms, account.resets_at_ms
