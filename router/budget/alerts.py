@@ -58,7 +58,7 @@ class Alerts(Struct, eq=False):
     _unseen: bool = False
 
     def adopt(self, budgets: Iterable[Budget]) -> None:
-        """Watches `budgets`. The next tick checks all of their accounts: an earlier process may have died before it."""
+        """Watches `budgets`. The next tick checks all of their accounts, in case a process died before its own tick."""
         self.watched = {budget.id: budget for budget in budgets if budget.alerts}
         self._unseen = True
 

@@ -221,7 +221,7 @@ class LoopBreaker:
         return watched
 
     def settled(self, watched: LoopRequest | None, now_ms: int, cost: int, sent: bool, answer: str) -> None:
-        """Judges a request that has ended; `cost` is in nano-USD, `sent` tells whether it was sent upstream."""
+        """Judges an ended request. `cost`: nano-USD; `sent`: whether it was sent upstream; `answer`: text, if known."""
         if watched is None:
             return
         for part in (watched.key, watched.session, watched.chain):

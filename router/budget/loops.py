@@ -46,7 +46,7 @@ _IDS = re.compile(r"[\w./:+-]*\d[\w./:+-]*", re.ASCII)
 """Words with digits (numbers, addresses, ids, temporary files), ignored when failures are compared."""
 _BIT = [1 << place for place in range(PLACES)]
 _UNSPACED = 20
-"""Average bytes per word from which a text is taken to be in a script without spaces between words."""
+"""Average number of bytes per word from which a text counts as written without spaces between words."""
 _RULES = ("system", "developer")
 
 
@@ -59,7 +59,7 @@ class AgentTurn(Struct, frozen=True, kw_only=True, dict=True):
     key: int
     """Hash of this turn and its caller, by which the next request finds the conversation that it continues."""
     size: int
-    """Bytes of the whole conversation: tells an equal turn further on from the same request sent again."""
+    """Size of the conversation in bytes: tells a later turn with the same text from the same request sent again."""
     output: str
     """The names and arguments of the model's tool calls; its text if it made none."""
     acts: bool

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from router.budget.redis.bookings import BookingRows
 
 TICK_S = 1.0
-"""Interval in seconds at which leases are taken, topped up and returned; an account's first one is taken at once."""
+"""Interval in seconds at which leases are taken, topped up and given back; the first of an account is taken at once."""
 REST_MS = 30_000
 """Time in ms without a new lease after an account had too little room for one, or had to give it up for a request."""
 IDLE_MS = 600_000
-"""Time in ms without use after which the lease of an account is returned."""
+"""Time in ms without use after which the lease of an account is given back."""
 
 Within = Callable[[Account], int]
 """Returns how much of an account a process may lease, in the account's unit; 0 or less if its budget fails closed."""
@@ -114,7 +114,7 @@ class OutageBudgets:
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def stop(self) -> None:
-        """Returns all leases that have no open requests, if the store is available."""
+        """Gives back all leases that have no open requests, if the store is available."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -226,7 +226,7 @@ class OutageBudgets:
         self._owed += zip(soft, charges[len(parts) :], strict=False)
 
     async def tick(self, now_ms: int) -> None:
-        """Takes, tops up, replaces and returns leases, if the store is available."""
+        """Takes, tops up, replaces and gives back leases, if the store is available."""
         self._closed.clear()
         if not self._store.available:
             self._was_gone = True

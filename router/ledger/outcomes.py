@@ -45,13 +45,13 @@ class LearningFacts(Struct, frozen=True, kw_only=True):
 
 
 class Told(Struct, frozen=True):
-    """The newest score by one source of a request."""
+    """The newest score that one source gave to a request's answer."""
 
     score: float | None
     weight: float
     decides: bool
     keys: Mapping[str, float | None]
-    """Idempotency keys of the client, in all scores by this source → score."""
+    """Idempotency key of the client → the score sent with it, over all scores by this source."""
 
 
 class AnsweringAttempt(Struct, frozen=True):

@@ -153,7 +153,7 @@ NOT_MOVED = "NOT EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = r.id)"
 
 
 class RequestRecord(Struct, frozen=True):
-    """A whole request: `attempts` in order of number, `bookings` of account; `decision` is None if there is none."""
+    """A whole request. `attempts` are ordered by number and `bookings` by account; `decision` may be missing."""
 
     request: Line
     attempts: tuple[Line, ...]
@@ -227,7 +227,7 @@ def _read(
     for identifier, at, policy, *data in connection.execute(_SQL["past_decisions"], span) if documents else ():
         text = documents.restored(*data) if documents else ""
         decisions.append({"id": identifier, "decided_ms": at, "policy": policy, "document": text})
-    decided = {line["id"]: line for line in decisions}  # of several the last counts
+    decided = {line["id"]: line for line in decisions}  # the last of several counts
     ids = [(request, request["id"]) for request in requests]
     return [
         RequestRecord(row, tuple(attempts.get(at, ())), tuple(bookings.get(at, ())), decided.get(at)) for row, at in ids

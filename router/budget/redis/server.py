@@ -25,7 +25,7 @@ REBUILD_S = 20.0
 """Timeout in seconds for one part of a rebuild."""
 PART = 2_000
 KEEP_MS = 400 * 86_400_000
-"""Time in ms for which a rebuilt counter is kept: the longest window, a year, and more. Lifetime counters are kept."""
+"""Time in ms after which a rebuilt counter expires, longer than any window. Lifetime counters do not expire."""
 RESTORED = "restored"
 """Owner of rebuilt holds. They are recovered like those of a dead process, and corrected at settlement."""
 SETTLED_MS = 1_800_000
@@ -176,7 +176,7 @@ class RedisServer:
             try:
                 await self._stand()
             except (connection.RedisUnreachable, StoreUnavailable, connection.RedisRefused) as error:
-                if str(error) != self._complaint:  # each reason once, not with every try
+                if str(error) != self._complaint:  # each reason is logged once, not at every attempt
                     self._complaint = str(error)
                     _log.error("no budgets: %s", error)
             except Exception:

@@ -218,7 +218,7 @@ def _limits(account: Account, start: int, since: int) -> tuple[Argument, ...]:
 
 
 def _keep_ms(account: Account) -> Argument:
-    """Returns for how many ms an account is kept after a booking (its window plus a day); empty for ever."""
+    """Returns for how many ms an account is kept after a booking (its window plus a day); empty means forever."""
     if account.scope == SPLIT:
         return ""
     if account.resets_at_ms is not None:
