@@ -1,1 +1,1 @@
-"""Frozen values that travel between the nine steps. Leaves: nothing here imports another part of lowpass."""
+"""Frozen values that the nine steps of a request pass to each other. Nothing here imports another part of lowpass."""

@@ -1,4 +1,4 @@
-"""Budget accounts, holds on them, and the ports of the budget store and the journal."""
+"""Budget accounts, holds on them, and the ports of the budget store and the ledger's journal."""
 
 import asyncio
 import sqlite3
@@ -11,37 +11,37 @@ from msgspec import Struct, structs
 
 from router.types.request import Caller
 
-# Budgets as the stores see them: accounts with a limit, and what a request wants held, holds and is refused.
+# Budgets as the stores see them: accounts with a limit; a request's wanted hold, its reservation, or its refusal.
 
 SPLIT = "split"
-"""Scope of accounts that were split off others (`Child.account`)."""
+"""Scope of the accounts of child budgets, which are split off other budgets (`Child.account`)."""
 
 
 class Unit(StrEnum):
-    """What an account counts: money, or what a key may do in a minute or at once."""
+    """Unit that an account counts: money, thinking tokens, or a key's requests and tokens per minute and at once."""
 
     USD = "usd"
-    """In nano-USD."""
+    """Counted in nano-USD."""
     THINKING = "thinking_tokens"
     REQUESTS = "requests"
     TOKENS = "tokens"
     PARALLEL = "parallel_requests"
-    """Requests in progress: held, and never charged."""
+    """Requests in progress: held while they run, and never charged."""
 
 
 GRANTED = (Unit.USD, Unit.THINKING)
-"""Units of what a request is granted (`Amount`); of the others each request takes the `size` of the account."""
+"""Units that a request is granted (`Amount`). In every other unit, each request takes the account's `size`."""
 SESSION_TURNS = "loops.session_turns"
-"""Name of the accounts that count a session's requests."""
+"""Budget name of the accounts that count the requests of a session."""
 PASSING_ACCOUNTS = ("key.rpm|", "key.tpm|", "key.parallel|")
-"""How the ids of accounts begin that limit requests and tokens of a key's minute, and its parallel requests."""
+"""Prefixes of the ids of a key's short-lived accounts: requests and tokens per minute, and parallel requests."""
 PARALLEL_ACCOUNTS = PASSING_ACCOUNTS[-1]
 RATE_ACCOUNTS = (*PASSING_ACCOUNTS, f"{SESSION_TURNS}|")
-"""Of all that count neither money nor thinking."""
+"""Prefixes of the ids of all accounts that count neither money nor thinking tokens."""
 
 
 class Amount(Struct, frozen=True):
-    """One amount of each unit: nano-USD and thinking tokens."""
+    """An amount of money in nano-USD and of thinking tokens."""
 
     usd: int = 0
     thinking: int = 0
@@ -53,54 +53,54 @@ class Amount(Struct, frozen=True):
         return Amount(self.usd + more.usd, self.thinking + more.thinking)
 
     def beyond(self, held: "Amount") -> "Amount":
-        """What `held` lacks of this."""
+        """Returns the part of this amount that `held` does not cover, per unit."""
         return Amount(max(0, self.usd - held.usd), max(0, self.thinking - held.thinking))
 
     def within(self, caps: "Sequence[Account]") -> "Amount":
-        """No more than any of `caps`, of either unit, allows."""
+        """Returns this amount, reduced in each unit to the lowest limit among `caps`."""
         usd = [cap.limit for cap in caps if cap.unit is Unit.USD]
         thinking = [cap.limit for cap in caps if cap.unit is Unit.THINKING]
         return Amount(min([self.usd, *usd]), min([self.thinking, *thinking]))
 
 
 def growth(more: Amount, lefts: Sequence[tuple[Unit, int]]) -> Amount:
-    """As much of `more` as all accounts have left; `lefts`: the unit of each, and what it has left."""
+    """Returns as much of `more` as all accounts have left. `lefts` has each account's unit and what it has left."""
     return Amount(*(max(0, min([more.of(unit), *(left for kind, left in lefts if kind is unit)])) for unit in GRANTED))
 
 
 ENDLESS = 2**62
-"""Stands for no limit, in nano-USD and in tokens."""
+"""Stands for "no limit", in nano-USD and in tokens."""
 ANY_AMOUNT = Amount(ENDLESS, ENDLESS)
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """A budget as it binds one request: the pot of one value of its scope, in the window of that moment.
+    """A budget as it binds one request: the counter for one value of the budget's scope, in the current window.
 
-    What was booked under `id` at `since_ms` or later counts against `limit`; what is booked now is booked at
-    `window_start_ms`. In a calendar window the two are the same; in a rolling one `since_ms` moves with the clock.
+    Amounts booked under `id` at `since_ms` or later count against `limit`. New amounts are booked at `window_start_ms`.
+    In a calendar window the two times are equal; in a rolling window `since_ms` moves with the clock.
     """
 
     id: str
-    """The store's name for the pot, e.g. "monthly" or "per-key|alice"."""
+    """Id of the account in the store, e.g. `monthly` or `per-key|alice`."""
     budget: str
-    """The policy's name for the budget, or the id of a budget that was split off."""
+    """Name of the budget in the policy, or the id of a child budget."""
     scope: str
     value: str = ""
-    """Whose pot it is: a key's name, a session …"""
+    """Value of the budget's scope, such as a key's name or a session."""
     unit: Unit = Unit.USD
     limit: int
     window_start_ms: int = 0
     since_ms: int = 0
     resets_at_ms: int | None = None
-    """None: never."""
+    """Unix time in ms at which the window ends; None if it never does."""
     hard: bool = True
-    """A soft account is booked like any other and refuses nothing."""
+    """Whether the account can refuse requests. A soft account is booked in the same way but refuses none."""
     targets: frozenset[str] = frozenset()
-    """It is charged for attempts at these targets only; empty: at all."""
+    """Targets whose attempts the account is charged for; empty means all targets."""
     expires_at_ms: int | None = None
-    """Of a budget that was split off: from then on it takes no new request."""
+    """Unix time in ms after which a child budget takes no new requests; None for other budgets or without an end."""
     size: int = 0
-    """What each request takes of an account of a rate, or of a session's turns; 0: as its `HoldRequest` says."""
+    """Amount that each request takes of a rate account or of a session's turns; 0 if the `HoldRequest` decides."""
 
     def needs(self, least: Amount) -> int:
         return self.size or (least.usd if self.unit is Unit.USD else least.thinking)
@@ -110,33 +110,33 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 class BudgetBound(Struct, frozen=True, kw_only=True, dict=True):
-    """Everything that limits what one request may spend. Empty: nothing does."""
+    """Everything that limits what one request may spend; no limits by default."""
 
     accounts: tuple[Account, ...] = ()
-    """Shared with other requests: kept by the store."""
+    """Accounts that are shared with other requests and kept by the store."""
     caps: tuple[Account, ...] = ()
-    """This request's alone, such as `x-lowpass-budget-usd`: nothing is kept for them."""
+    """Limits of this request alone, such as `x-lowpass-budget-usd`. The store keeps no account for them."""
     thinking: int | None = None
-    """Tokens that it may think, over all its choices: the least of header, class and budgets."""
+    """Maximum thinking tokens over all choices: the lowest limit of header, class and budgets; None if unlimited."""
 
     @cached_property
     def spending(self) -> tuple[Account, ...]:
-        """Accounts that limit what it spends, the others being rates."""
+        """Accounts that limit spending, without the rate accounts."""
         return tuple([account for account in self.accounts if not account.size])
 
     @cached_property
     def usd(self) -> bool:
-        """Some of these, or of the caps, limit money …"""
+        """Whether a hard account or cap limits money."""
         return any([row.hard and row.unit is Unit.USD for row in (*self.spending, *self.caps)])
 
     @cached_property
     def thinks(self) -> bool:
-        """… or thinking …"""
+        """Whether a hard account or cap limits thinking tokens."""
         return any([row.hard and row.unit is Unit.THINKING for row in (*self.spending, *self.caps)])
 
     @cached_property
     def partial(self) -> bool:
-        """… or are for some targets only."""
+        """Whether some spending account applies to certain targets only."""
         return any([account.targets for account in self.spending])
 
 
@@ -144,33 +144,33 @@ UNBOUND = BudgetBound()
 
 
 class HoldRequest(Struct, frozen=True, kw_only=True):
-    """What a request wants held, unit by unit; least and tight are at most whole.
+    """The amounts that a request wants held. In each unit, `least` and `tight` are at most `whole`.
 
-    `whole` is the worst case of what would be sent. It is granted where there is ample room for it (`AMPLE` times
-    that much); else `tight`, an upper quantile that is extended while the answer streams; else what is left, if that
-    is at least `least`.
+    `whole` is the worst case of what would be sent. It is granted if the accounts have at least `AMPLE` times as much
+    left. Otherwise `tight` is granted, an upper quantile that is extended while the answer streams; or else what is
+    left, if that is at least `least`.
     """
 
     least: Amount
     tight: Amount
     whole: Amount
     shortest: Amount | None = None
-    """The least that any answer takes, where `least` is for the one that was decided."""
+    """Amount that a short answer needs, if `least` is for the answer as it was decided; None otherwise."""
 
     def granted(self, unit: Unit, left: int) -> int:
-        """Where the accounts that bind all targets have so much left, which is `least` or more."""
+        """Returns what is granted if the accounts that bind all targets have `left`, which must be at least `least`."""
         whole = self.whole.of(unit)
         return whole if left >= AMPLE * whole else max(0, min(self.tight.of(unit), left))
 
 
 NOTHING = HoldRequest(least=Amount(), tight=Amount(), whole=Amount())
 AMPLE = 25
-"""An account with room for so many whole holds is not short: one that is too large, by at most 1/25 of what is left,
-keeps no other request out, and spares the answer the metering and the cap."""
+"""Multiple of the worst case that an account must have left for the worst case to be held. Such a hold is at most 1/25
+of what is left, so it keeps no other request out, and the answer needs neither metering nor a lower cap."""
 
 
 class Hold(Struct, frozen=True):
-    """What one account keeps for one request."""
+    """Amount that one account keeps for one request."""
 
     account: str
     window_start_ms: int
@@ -180,18 +180,18 @@ class Hold(Struct, frozen=True):
 
 
 class Reservation(Struct, frozen=True):
-    """What a request may spend. `granted` is in every account that binds all targets; `holds` has those of some too."""
+    """What a request may spend. `granted` is held in each account that binds all targets; `holds` has all accounts."""
 
     request_id: str
     granted: Amount
     holds: tuple[Hold, ...] = ()
     room: Amount = Amount()
-    """What these accounts had left beyond that when it was granted: more can't be had, so more is not asked for."""
+    """What those accounts had left beyond `granted` at that time; extensions that exceed it are pointless."""
     rates: tuple[tuple[Account, int], ...] = ()
-    """Accounts of rates, and what was left of each after this request."""
+    """Rate accounts, each with what it had left after this request."""
 
     def grown(self, extra: Amount, accounts: Container[str]) -> "Reservation":
-        """With so much more granted, and held in these accounts."""
+        """Returns this reservation with `extra` more granted, and held in the given accounts."""
         holds = tuple(
             structs.replace(hold, amount=hold.amount + extra.of(hold.unit)) if hold.account in accounts else hold
             for hold in self.holds
@@ -199,7 +199,7 @@ class Reservation(Struct, frozen=True):
         return structs.replace(self, granted=self.granted.plus(extra), holds=holds, room=self.room.beyond(extra))
 
     def at(self, target: str) -> Amount:
-        """What may be spent at `target`: `granted`, or less where an account for that target alone has less."""
+        """Returns what may be spent at `target`: `granted`, or less if an account for that target has less."""
         usd, thinking = self.granted.usd, self.granted.thinking
         for hold in self.holds:
             if target in hold.targets:
@@ -211,16 +211,16 @@ class Reservation(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True, kw_only=True):
-    """The account that a request does not fit, as it stood in that moment; `needed` in the account's unit."""
+    """The account that refused a request, as it stood then. `needed` is in the account's unit."""
 
     account: Account
     spent: int
     held: int
     needed: int
     lent: int = 0
-    """The part of `held` that was split off: nobody knows when it comes back."""
+    """Part of `held` that belongs to child budgets; when it is released is unknown."""
     short: bool = False
-    """There is room for an answer, if not for the one that was decided."""
+    """Whether there is room for a short answer, though not for the answer as it was decided."""
 
     @property
     def left(self) -> int:
@@ -228,41 +228,41 @@ class Refused(Struct, frozen=True, kw_only=True):
 
     @property
     def passing(self) -> bool:
-        """Only requests in progress stand in the way: once they are settled there may be room.
+        """Whether only holds of requests in progress are in the way, so that waiting may help.
 
-        An account that is refused with enough left was closed.
+        An account that refuses although it has enough left is closed or expired.
         """
         return not self.account.size and self.left < self.needed <= self.account.limit - self.spent - self.lent
 
 
 class Balance(Struct, frozen=True):
-    """What an account has booked in its window, and what it keeps for requests in progress and for its children."""
+    """The amount booked in an account's window, and the amount held for requests in progress and for child budgets."""
 
     spent: int
     held: int
 
 
 class Child(Struct, frozen=True, kw_only=True):
-    """A budget split off another: its limit is held in the parent until it closes; then the parent has spent what it
-    spent, and has the rest back. It can't be larger than what the parent had left, and closes before it."""
+    """A budget split off another. The parent holds the child's limit until the child closes; then it is charged what
+    the child spent, and has the rest back. The child can't exceed what the parent had left, nor outlast it."""
 
     id: str
     parent: str
-    """The account id of the parent, which may be a child too."""
+    """Account id of the parent, which may itself be a child."""
     parent_window_ms: int
     replaces: tuple[str, ...]
-    """Account ids of all its ancestors: a request that is charged to the child is not charged to them as well."""
+    """Account ids of all ancestors. A request that is charged to the child is not charged to them as well."""
     unit: Unit
     limit: int
     created_ms: int
     expires_at_ms: int | None
     key: str
-    """Id of the key that made it: only that key, or one of its team, may use it."""
+    """Id of the key that created the child. Only that key and keys of its team may use it."""
     team: str = ""
     closed_ms: int | None = None
 
     def open_at(self, now_ms: int) -> bool:
-        """It takes new requests."""
+        """Whether the child accepts new requests at `now_ms`."""
         return self.closed_ms is None and (self.expires_at_ms is None or self.expires_at_ms > now_ms)
 
     def outlives(self, parent: "Account") -> bool:
@@ -270,7 +270,7 @@ class Child(Struct, frozen=True, kw_only=True):
         return bool(ends) and (self.expires_at_ms is None or self.expires_at_ms > min(ends))
 
     def usable_by(self, caller: Caller) -> bool:
-        """It is for the key that split it off, and for that key's team."""
+        """Whether `caller` is the key that created the child, or belongs to that key's team."""
         return caller.id == self.key or bool(self.team and caller.team == self.team)
 
     def account(self) -> Account:
@@ -285,17 +285,17 @@ class Child(Struct, frozen=True, kw_only=True):
         )
 
 
-# The lease of this process on what its requests hold.
+# The lease that a process has on the holds of its requests.
 
 LEASE_MS = 30_000
-"""What a process holds that did not renew its lease for so long belongs to the dead: others charge its holds."""
+"""Time in ms without renewal after which a process counts as dead, and other processes charge its holds."""
 
 
 class Lease:
-    """Whether it may have ended while a request ran. A process that was paused renews too late."""
+    """Tracks whether this process's lease may have ended while a request ran, as when the process was paused."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
-        """`clock` gives Unix ms."""
+        """`clock` returns Unix time in ms."""
         self._clock, self._renewed_ms, self._lost_ms = clock, clock(), 0
 
     def renew(self) -> None:
@@ -305,98 +305,98 @@ class Lease:
         self._renewed_ms = now
 
     def lost_since(self, start_ms: int) -> bool:
-        """Others may have charged what was held from then on: only what a provider reports is known better."""
+        """Returns whether the lease may have ended since `start_ms`, and other processes may have charged the holds."""
         now = self._clock()
         return self._lost_ms > start_ms or now - max(self._renewed_ms, start_ms) > LEASE_MS
 
 
-# The port of the budget stores: SQLite for one machine, Redis for several.
+# The port of the budget stores: SQLite for a single machine, Redis for several.
 
 
 class StoreUnavailable(Exception):
-    """The store can't be reached or does not answer in time; nothing was held."""
+    """The store can't be reached or does not answer in time. Nothing was held."""
 
 
 class BudgetStore(Protocol):
-    """Every method that is awaited raises `StoreUnavailable`, soon, where the store is slow or gone.
+    """Port of a budget store. Awaited methods raise `StoreUnavailable` promptly if the store is slow or unreachable.
 
-    At every moment, in every account: spent + held = the sum of its rows. Amounts are in the account's unit.
+    At any time, spent + held of an account is the sum of its bookings. Amounts are in the account's unit.
     """
 
     @property
     def available(self) -> bool:
-        """The last answer came in time; else a try is under way by itself."""
+        """Whether the store's last answer came in time. While it is False, the store retries by itself."""
         ...
 
     async def reserve(
         self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> Reservation | Refused:
-        """One atomic step over all accounts: all of the holds, or none and the account that has not enough left.
+        """Holds in all accounts in one atomic step, or in none, and then returns the account that has too little left.
 
-        Per unit the same amount is held in every hard account without `targets`: see `HoldRequest`. An account with
-        `targets` holds at most that; with less than `least` left it is left out, and the reservation has no hold of
-        it (`unpaid` tells). A soft account holds the granted amount whatever it has left.
+        In each unit, the same amount is held in every hard account without `targets` (see `HoldRequest`). A hard
+        account with `targets` holds at most that; if it has less than `least` left it is skipped, and the reservation
+        has no hold in it (see `unpaid`). A soft account holds the granted amount whatever it has left.
         """
         ...
 
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
     ) -> Reservation:
-        """Holds up to `more` in addition, as much as all of the accounts have left; the same reservation if nothing."""
+        """Holds up to `more` in addition, as much as all accounts have left. Returns the resulting reservation."""
         ...
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
-        """Queues the end of the holds: `charges[i]` is booked in full for `reservation.holds[i]`, whatever it held. A
-        correction of another charge may be below 0.
+        """Queues the end of the holds: `charges[i]` is booked in full for `reservation.holds[i]`, whatever the hold
+        was. A charge that corrects another may be negative.
 
-        Idempotent. A hold that was recovered in the meantime is corrected to the charge; one that the store has lost
-        is booked all the same, and logged.
+        Idempotent. A hold recovered in the meantime is corrected to the charge. A charge whose hold the store has lost
+        is booked and logged.
         """
         ...
 
     async def settled(self) -> None:
-        """Done when everything queued so far can't be lost any more, or at once where the store is not available."""
+        """Returns when everything queued so far is durable, or at once if the store is unavailable."""
         ...
 
     async def recover(self, now_ms: int) -> int:
-        """Renews this process' leases; charges each hold whose process died at its amount. Then as `expire`.
-        Returns how many requests were charged."""
+        """Renews this process's leases and charges the holds of dead processes in full, then does what `expire` does.
+        Returns the number of requests that were charged."""
         ...
 
     async def expire(self, now_ms: int) -> None:
-        """Folds children whose time is over, and that have no open holds, into their parents."""
+        """Closes expired children that have no open holds, and books what they spent in their parents."""
         ...
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]: ...
 
     async def values(self, budget: str, since_ms: int) -> list[str]:
-        """The values of the budget's scope that have an account with a hold or a booking since then."""
+        """Returns the values of the budget's scope that have a hold or a booking since `since_ms`."""
         ...
 
     async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
-        """Opens the child and holds its limit in the parent, in one step; refused when the parent has less left, is
-        closed or expires before it."""
+        """Opens the child and holds its limit in the parent, in one step. Refuses if the parent has less left, is
+        closed, or expires before the child."""
         ...
 
     async def child(self, identifier: str) -> Child | None: ...
 
     async def children(self) -> list[Child]:
-        """Those that are open."""
+        """Returns the open children."""
         ...
 
     async def close(self, identifier: str, now_ms: int) -> Child | None:
-        """Ends a child and all below it: they take no new request; what is not spent returns to the parent now, what
-        requests in progress hold when they are settled. None: there is no such child. Closing twice changes nothing."""
+        """Closes a child and all children below it to new requests. What is not spent returns to the parent now; what
+        requests in progress hold returns when they settle. Returns None if there is no such child. Idempotent."""
         ...
 
 
 def unpaid(accounts: Sequence[Account], reservation: Reservation) -> frozenset[str]:
-    """The targets that an account for them alone refuses."""
+    """Returns the targets that are refused by a hard account of their own."""
     held = {hold.account for hold in reservation.holds}
     return frozenset().union(*(account.targets for account in accounts if account.hard and account.id not in held))
 
 
-# The port through which rows reach the ledger, many requests to a transaction.
+# The port through which rows reach the ledger. Many requests share a transaction.
 
 T = TypeVar("T")
 Value = str | int | float | None
@@ -406,53 +406,53 @@ ON CONFLICT DO NOTHING"""
 
 
 class Journal(Protocol):
-    """Many requests to a transaction: all of their rows and changes, or none.
+    """Writes rows to the ledger. Many requests share a transaction, which commits all of its rows and changes or none.
 
-    Where the answer to a commit is lost with the connection, the commit is repeated: every row needs a key, and every
-    change must be one that may be made twice.
+    If the connection breaks before a commit is confirmed, the commit is repeated. So every row needs a key, and every
+    change must be idempotent.
     """
 
     @property
     def owner(self) -> str:
-        """Names this process in the rows that it holds."""
+        """Name of this process in the rows that it holds."""
         ...
 
     @property
     def available(self) -> bool:
-        """The last commit succeeded."""
+        """Whether the last commit succeeded."""
         ...
 
     def add(self, statement: str, row: Row) -> None:
-        """Queue a new row; new rows come first in a commit, in the order in which their statements were first used."""
+        """Queue a new row. In a commit, new rows come first, in the order in which their statements were first used."""
         ...
 
     def change(self, statement: str, row: Row) -> None:
-        """Queue a change; changes follow the new rows, in the order given."""
+        """Queue a change. Changes follow the new rows, in the order given."""
         ...
 
     def committed(self) -> Awaitable[None]:
-        """Done when everything queued so far is on disk for every other process; raises when it can't be."""
+        """Return when everything queued so far is on disk and visible to all processes. Raises if that fails."""
         ...
 
     async def end(self) -> None:
-        """Writes what is queued, as far as that is possible within seconds, and closes."""
+        """Write what is queued, as far as that is possible within seconds, and close."""
         ...
 
 
 class LocalJournal(Journal, Protocol):
-    """A journal over a file of this machine, whose transactions can hold decisions."""
+    """A journal on a local file, whose transactions can run code that reads before it writes."""
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        """A step that writes nothing, at once; it sees what is committed, by whichever process.
+        """Run a read-only step at once. It sees what any process has committed.
 
         Raises `LedgerUnavailable`.
         """
         ...
 
     def call(self, operation: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
-        """Queue a read-and-write step; it sees all rows and changes of its commit and is atomic with the commit."""
+        """Queue a read-and-write step. It sees all rows and changes of its commit and is atomic with the commit."""
         ...
 
 
 class LedgerUnavailable(StoreUnavailable):
-    """The ledger can't be read or written: full or broken disk, a lock of another process, a server out of reach."""
+    """The ledger can't be read or written: disk full or broken, locked by another process, or server unreachable."""

@@ -1,4 +1,4 @@
-"""One attempt at a target, its call, usage, failure and outcome."""
+"""An attempt at a target: its call, usage, failure and outcome."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
@@ -12,11 +12,11 @@ from router.types.price import Cost, usd_json
 from router.types.request import UNKNOWN, Endpoint, Languages, Request, TokensRead
 from router.types.target import Target, Task, Timeouts
 
-# The canonical usage record: disjoint token buckets of one attempt, and where each count comes from.
+# The canonical usage record: disjoint token buckets of one attempt, and the source of each count.
 
 
 class CountSource(StrEnum):
-    """Where a count comes from; `unknown` counts are None, never 0."""
+    """Source of a token count. Counts whose source is `unknown` are None, never 0."""
 
     REPORTED = "reported"
     DERIVED = "derived"
@@ -25,14 +25,14 @@ class CountSource(StrEnum):
 
 
 UNREADABLE_USAGE = "a report that can't be read"
-"""A violation: beside it, the counts of a usage are none."""
+"""Violation: the provider's usage report can't be read. The counts beside it mean nothing."""
 CACHED_BESIDE = "cached tokens are not within the prompt"
 THOUGHT_BESIDE = "more reasoning than output"
-"""Violations that make the larger reading doubtful: it is believed up to what was sent, and what was allowed."""
+"""Violations that make the larger reading doubtful: it is limited to the estimated input bound or the sent cap."""
 
 
 class UsageTotals(NamedTuple):
-    """Sums of the buckets: input and output, and input tokens read from a cache and written to one."""
+    """Sums of the buckets: all input and output tokens, and the input tokens read from and written to caches."""
 
     input: int
     output: int
@@ -41,18 +41,18 @@ class UsageTotals(NamedTuple):
 
 
 class Usage(Struct, frozen=True, kw_only=True, dict=True):
-    """Tokens of one attempt in disjoint buckets; their sum is what the provider bills.
+    """Tokens of one attempt in disjoint buckets, whose sum is what the provider bills.
 
-    `output_reasoning` is None when the provider does not split its output: then all output is in `output_visible`.
+    `output_reasoning` is None if the provider does not split its output; then all output is in `output_visible`.
     """
 
     input_uncached: int = 0
     cache_read: int = 0
     cache_read_explicit: int = 0
-    """From a cache that the request asked for, where the provider tells it apart."""
+    """Tokens read from a cache that the request asked for, where the provider reports them separately."""
     cache_read_audio: int = 0
     cache_write: int = 0
-    """Kept for the provider's default time."""
+    """Tokens written to a cache for the provider's default lifetime."""
     cache_write_1h: int = 0
     cache_write_12h: int = 0
     input_audio: int = 0
@@ -64,16 +64,16 @@ class Usage(Struct, frozen=True, kw_only=True, dict=True):
     output_image: int = 0
     output_video: int = 0
     units: Mapping[str, int] = {}
-    """What is not counted in tokens, e.g. {"web_search": 2}: calls of the provider's tools, images, seconds."""
+    """Billed items other than tokens, such as {"web_search": 2}: calls of the provider's tools, images, seconds."""
     source: CountSource = CountSource.REPORTED
     reasoning_source: CountSource = CountSource.UNKNOWN
     provider_cost: int | None = None
-    """nano-USD, when the provider states what it charges (OpenRouter, xAI)."""
+    """Cost in nano-USD as stated by the provider (OpenRouter, xAI); None if it states none."""
     service_tier: str = ""
-    """As served, where the provider says so; empty is standard or unknown."""
+    """Service tier as served, according to the provider; empty if standard or unknown."""
     region_served: str = ""
     violations: tuple[str, ...] = ()
-    """Invariants that the provider's report broke; the buckets then hold the larger reading."""
+    """Invariants that the provider's report breaks. The buckets then hold the larger reading."""
 
     @cached_property
     def totals(self) -> UsageTotals:
@@ -84,11 +84,11 @@ class Usage(Struct, frozen=True, kw_only=True, dict=True):
         return UsageTotals(self.input_uncached + cached + written + media, output, cached, written)
 
 
-# Usage as the endpoint's clients read it, with the cost in USD. Unknown reasoning is null, never 0.
+# Usage in the form of the client's endpoint, with the cost in USD. Unknown reasoning is null, never 0.
 
 
 def usage_json(endpoint: Endpoint, usage: Usage, cost: int) -> bytes:
-    """`cost` in nano-USD: what the whole request cost, failed attempts included."""
+    """Returns the usage object as JSON. `cost` is that of the whole request in nano-USD, failed attempts included."""
     tokens_in, tokens_out, cached, written = usage.totals
     reasoning = b"null" if usage.output_reasoning is None else b"%d" % usage.output_reasoning
     if endpoint is Endpoint.MESSAGES:
@@ -117,21 +117,21 @@ _MESSAGES = (
     b'{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d,"cost":%b}'
 )
 _FORMS = (_CHAT, _CHAT.replace(b"prompt", b"input").replace(b"completion", b"output"))
-"""Of chat, and of the Responses API."""
+"""Formats for Chat Completions and for the Responses API."""
 
 
 # How an attempt at an upstream can fail, as a value.
 
 
 class ErrorKind(StrEnum):
-    """How an attempt at an upstream can fail. Closed: every kind has its row in `router.errors.TABLE`."""
+    """How an attempt at an upstream can fail. Each kind has a row in `router.errors.TABLE`."""
 
     CONNECT = "connect"
     TIMEOUT = "timeout"
     RATE_LIMITED = "rate_limited"
     OVERLOADED = "overloaded"
     SATURATED = "saturated"
-    """A local engine's queue is full: no fault, and another one is asked at once."""
+    """The queue of a local engine is full. This is no fault; another target or replica is asked at once."""
     SERVER_ERROR = "server_error"
     BAD_RESPONSE = "bad_response"
     CUT = "cut"
@@ -139,7 +139,7 @@ class ErrorKind(StrEnum):
     QUOTA = "quota"
     MODEL_MISSING = "model_missing"
     MISDIRECTED = "misdirected"
-    """A redirect, or a status that says that this address does not answer such requests."""
+    """A redirect, or a status which means that the address does not serve such requests."""
     CONTEXT_LENGTH = "context_length"
     CONTENT_FILTER = "content_filter"
     BAD_REQUEST = "bad_request"
@@ -148,7 +148,7 @@ class ErrorKind(StrEnum):
 
 
 class Failure(Struct, frozen=True):
-    """`message` may quote the provider; `status` is the upstream's, `param` names the field that it refused."""
+    """A failed attempt. `message` may quote the provider; `status` is the upstream's; `param` the field it refused."""
 
     kind: ErrorKind
     message: str
@@ -156,23 +156,23 @@ class Failure(Struct, frozen=True):
     retry_after_s: float | None = None
     param: str | None = None
     limits: tuple[tuple[str, str], ...] = ()
-    """The upstream's own headers about its limits: the client paces itself by them."""
+    """The upstream's own rate-limit headers, which are passed on to the client."""
 
 
-# How good an answer was: what verifiers, judges and clients say, and what estimates learn from.
+# How good an answer was: what verifiers, judges and clients report, and what estimates learn from.
 
 PASSED = 0.5
-"""A score of at least so much is a pass."""
+"""Minimum score of a pass."""
 
 
 class ToolCall(Struct, frozen=True):
     name: str
     arguments: str
-    """JSON, as the model wrote it."""
+    """Arguments as JSON, as the model wrote them."""
 
 
 class AnswerChoice(Struct, frozen=True, kw_only=True):
-    """One choice of what a target answered, as far as it can be judged. Its text goes nowhere but to verifiers."""
+    """One choice of a target's answer, as far as it can be judged. Only verifiers see its text."""
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -181,7 +181,7 @@ class AnswerChoice(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True):
-    """`score`: 0 (wrong) … 1 (right); None: nothing can be said (it does not apply, it crashed, it hung)."""
+    """A verifier's score from 0 (wrong) to 1 (right); None if it does not apply, crashed or timed out."""
 
     verifier: str
     score: float | None
@@ -192,58 +192,57 @@ class Verdict(Struct, frozen=True):
 
 
 class VerifierRequest(Struct, frozen=True, kw_only=True):
-    """What a verifier is told. `classes`: of the request, which bind whoever looks at it."""
+    """Input of a verifier. `classes` are the request's data classes, which limit where a verifier may send it."""
 
     request: Request
     target: Target
-    """Whose answer it is."""
+    """Target that gave the answer."""
     answers: tuple[AnswerChoice, ...]
-    """One for each choice; all must be right."""
+    """One entry for each choice. All of them must be right."""
     classes: frozenset[str]
 
 
 Verify = Callable[[VerifierRequest], Awaitable[Sequence[Verdict]]]
-"""All verifiers of a route. Never raises, never hangs: what breaks says nothing, and is counted."""
+"""Runs all verifiers of a route. Never raises and never hangs: a verifier that fails gives no score and is counted."""
 
 
 CLIENT, REVIEWER = "client", "reviewer"
-"""First words of the source of feedback: who asked says so, or a key that may judge all answers."""
+"""First word of the source of feedback: the client that made the request, or a key that may judge all answers."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """One score of one answer with all that learning needs, so that any process can learn from it later."""
+    """One score of one answer, with everything that learning needs, so that any process can learn from it later."""
 
     request_id: str
     target: str
     source: str
-    """"verifier.NAME", "judge", "client", "reviewer.KEY" …"""
+    """Source of the score, such as `verifier.NAME`, `judge`, `client` or `reviewer.KEY`."""
     score: float
     task: Task
     traits: bytes
-    """`Reading.traits`, one signed byte each."""
+    """`Reading.traits`, one signed byte for each trait."""
     expected: float | None
-    """The pass rate that was expected of the target; None: its route went by none."""
+    """Pass rate that was expected of the target; None if its route made no forecast."""
     given_ms: int
     template: str = ""
-    """`Classification.template`."""
     weight: float = 1.0
-    """How much it counts; below 0: what was observed so before is taken back, as a later score stands in its place."""
+    """Weight in learning. A negative weight takes back an earlier observation that a later score replaces."""
 
 
 class Alarm(Struct, frozen=True):
-    """A target is not what it was: widen what is known of it."""
+    """A sign that a target has changed, so that the uncertainty of its estimates must be widened."""
 
     target: str
     kind: str
-    """"pass_rate", "fingerprint" or "model"."""
+    """What changed: `pass_rate`, `fingerprint` or `model`."""
     before: float | str
-    """The pass rate, or the name seen last."""
+    """Pass rate before the change, or the name that was seen last."""
     after: float | str
     at_ms: int
 
 
 def accepted(verdicts: Sequence[Verdict]) -> bool | None:
-    """Whether an answer passes: nobody says no, and somebody says yes. None: nobody says anything."""
+    """Returns whether an answer passes: all verdicts that have a score are passes. None if no verdict has a score."""
     scored = [verdict for verdict in verdicts if verdict.score is not None]
     return all(verdict.passed for verdict in scored) if scored else None
 
@@ -252,11 +251,12 @@ def accepted(verdicts: Sequence[Verdict]) -> bool | None:
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One call of one target: how it ended and what it cost. Times in ms; `first_ms` until the first body byte."""
+    """One call of one target: how it ended and what it cost. Times in ms; `first_ms` is when the body's first byte
+    came."""
 
     target: Target
     outcome: str
-    """"ok", an `ErrorKind`, "client_gone", or "outrun" where another target was quicker."""
+    """`ok`, an `ErrorKind`, `client_gone`, or `outrun` if another target was quicker."""
     started_ms: int
     total_ms: int
     first_ms: int | None = None
@@ -265,138 +265,139 @@ class Attempt(Struct, frozen=True, kw_only=True):
     cost: Cost
     finish_reason: str = ""
     answered: bool = False
-    """There was something for the client, not only thoughts."""
+    """Whether there was output for the client, and not only thinking."""
     model_served: str = ""
     thinking: str = "none"
     dropped: tuple[str, ...] = ()
     classes: frozenset[str] = frozenset()
-    """Of what was sent: all that bound. Empty: not known."""
+    """All data classes of what was sent; empty if unknown."""
     redacted: bool = False
     region: str = ""
-    """Where it was served: verified where the provider says so, else as the target states."""
+    """Region that served the attempt: as the provider states it, else as the target is configured."""
     region_verified: bool = False
-    """The provider says so; that it is not the target's region is an incident."""
+    """Whether the provider stated the region. If it is not the target's region, that is an incident."""
     role: str = ""
-    """Why it was made: as a level of a "cascade", as a sample of a "vote", as a "hedge"; empty: to answer."""
+    """Role in a tactic: a level of a `cascade`, a sample of a `vote`, or a `hedge`; empty for an ordinary attempt."""
     passed_over: bool = False
-    """It was answered, but the client was not given this answer."""
+    """Whether it was answered, but the client was given another answer."""
     verdicts: tuple[Verdict, ...] = ()
-    """Of its answer, where that was looked at before it was given."""
+    """Verdicts on its answer, if that was verified before the client got it."""
     sample: "AttemptSample | None" = None
-    """What it taught of its target when it ended."""
+    """What was learned of the target when the attempt ended."""
 
 
-# What goes to an upstream and what comes back; the two ports that adapters implement.
+# What is sent to an upstream and what comes back, and the two ports that adapters implement.
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """One attempt, in OpenAI's vocabulary. `body` is the client's, field by field, untouched."""
+    """One attempt in OpenAI's vocabulary. `body` has the client's own fields, unchanged."""
 
     target: Target
     endpoint: Endpoint
     body: dict[str, Raw]
     model: str
-    """What the client asked for; every answer is stamped with it."""
+    """Model that the client asked for. Every answer carries this name."""
     request_id: str = ""
     stream: bool = False
     stream_usage: bool = False
-    """The client asked for a usage chunk."""
+    """Whether the client asked for a usage chunk."""
     n: int = 1
     max_output: int | None = None
-    """Upper bound on output tokens to send, or None to leave the client's own."""
+    """Maximum number of output tokens to send; None to keep the client's own."""
     effort: str | None = None
     thinking_budget: int | None = None
     languages: Languages = UNKNOWN
-    """For templates of targets that only complete texts."""
+    """Languages of the request, for prompt templates of targets that only complete texts."""
     private: bool = False
-    """What it holds must neither be kept nor trained on: said to the provider wherever its wire has a word for it."""
+    """Whether the content must be neither kept nor trained on. Adapters tell this to providers whose API can express
+    it."""
 
 
 class UpstreamRequest(Struct, frozen=True):
-    """An HTTP request; `headers` hold everything but Host and Content-Length. `path` is below the target's base URL."""
+    """An HTTP request. `headers` has all but Host and Content-Length; `path` is relative to the target's base URL."""
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
     thinking: str = "none"
-    """The thinking control that the body really carries, e.g. "effort=low" or "budget=1024"."""
+    """Thinking control that the body carries, e.g. `effort=low` or `budget=1024`."""
     request_id: str = ""
-    """Sent as x-request-id, apart from `headers`, which are the same for every request to a target."""
+    """Value of the x-request-id header, apart from `headers`, which are the same for all requests to a target."""
     dropped: tuple[str, ...] = ()
-    """Fields of the client's that the provider does not have."""
+    """Fields of the client that the provider does not support."""
     fields: Mapping[str, Raw] = {}
-    """What `body` is the encoding of, where the client's own fields go out: such text is not scanned again."""
+    """Client fields that `body` contains unchanged, so that the egress filter need not scan them again."""
 
 
 class UpstreamResponse(Protocol):
-    """Status and headers have arrived; the body may still be on its way."""
+    """An upstream's response, whose status and headers have arrived. The body may still be on its way."""
 
     @property
     def status(self) -> int: ...
     @property
     def headers(self) -> Mapping[str, str]:
-        """Names in lower case."""
+        """Headers by name in lower case."""
         ...
 
     async def read(self) -> bytes:
-        """The whole body."""
+        """Returns the whole body."""
         ...
 
     buffered: int
-    """Bytes of the body that have come and that no reader was given yet."""
+    """Number of bytes of the body that have arrived and were not yet read."""
 
     def chunks(self, *, looks: bool = False) -> AsyncIterator[bytes]:
-        """The body as it arrives. `looks`: an empty chunk comes where nothing else did for some 50 ms."""
+        """Yields the body as it arrives; with `looks`, also an empty chunk if nothing arrived for about 50 ms."""
         ...
 
     @property
     def arrived_ms(self) -> float | None:
-        """When the last byte of a stream came, by `clock_ms`; None before that, and where its reader held it up."""
+        """When a stream's last byte arrived, by `clock_ms`. None before that, or if a slow reader delayed it."""
         ...
 
     def close(self, *, complete: bool = False) -> None:
-        """Give the connection back, or cut it if the body is unread: that cancels the upstream's work. `complete`: the
-        body has said that it is over, so its end may still come."""
+        """Gives the connection back, or cuts it if the body is unread, which cancels the upstream's work. `complete`:
+        the body's own end was read, so the end of the response may still arrive."""
         ...
 
     def unread(self) -> tuple[bytes, int]:
-        """Of a stream that was closed: what had come of it and was not read, and how many bytes lay in its socket."""
+        """Returns what had arrived of a closed stream and was not read, and how many bytes lay in its socket."""
         ...
 
 
 class Transport(Protocol):
-    """Carries bytes to an upstream. Raises `UpstreamFailure` for everything that goes wrong on the way."""
+    """Carries bytes to an upstream. Raises `UpstreamFailure` for anything that goes wrong on the way."""
 
     async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse: ...
 
 
 class TargetReply(Struct, frozen=True, kw_only=True):
-    """A whole answer in OpenAI's form of the call's endpoint, stamped with the client's model, without `usage`."""
+    """A whole answer in OpenAI's form for the call's endpoint, with the client's model name and without `usage`."""
 
     body: dict[str, Raw]
     usage: Usage | None
     finish_reason: str = ""
     has_answer: bool = True
-    """Visible text, a refusal, a tool call or an embedding is there."""
+    """Whether it has visible text, a refusal, a tool call or an embedding."""
     text: str = ""
-    """Of its choices, thoughts and calls, where these were read."""
+    """Text of all choices, with thinking and tool calls, if these were read."""
     content: str = ""
-    """What the message of its first choice says."""
+    """Content of the first choice's message."""
     model_served: str = ""
     region_served: str = ""
-    """Where the provider says that it was processed; empty where it says nothing."""
+    """Region that processed the request, as the provider states it; empty if it states none."""
 
 
 SMALL_LETTERS = bytes(range(97, 123))
 ASCII = bytes(range(128))
 LONGEST_WORD = 12
-"""Small letters for each blank: more of them are no words, as in base64."""
+"""Maximum number of small letters per blank in words. Text with more, such as base64, is not words."""
 
 
 class TextBytes(NamedTuple):
-    """Bytes of a text in UTF-8, by kinds whose tokens differ in size: of words in small letters, each with the blank
-    before it; of all else in ASCII (digits, marks, capitals, random letters); beyond ASCII."""
+    """Sizes of a UTF-8 text in bytes, by kinds whose tokens differ in size: `words` in small letters, each with the
+    blank before it; `dense`, all other ASCII (digits, marks, capitals, random letters); `wide`, beyond ASCII."""
 
     words: int = 0
     dense: int = 0
@@ -404,7 +405,7 @@ class TextBytes(NamedTuple):
 
 
 class OutputText(StringIO):
-    """The text of a stream, which is counted when `sizes` is asked for: writing costs next to nothing."""
+    """The text of a stream. It is counted only when `sizes` is called, so that writing is cheap."""
 
     _size = _small = _blanks = _wide = 0
 
@@ -426,46 +427,46 @@ class OutputText(StringIO):
 class StreamDecoder(Protocol):
     """Turns an upstream's stream into the SSE events that OpenAI would send at the call's endpoint.
 
-    `feed` returns whole, client-ready events stamped with the client's model, with every usage object taken out and
-    without `[DONE]`; it raises `UpstreamFailure` on an error event and on malformed data. `final` returns what is left
-    to send once the answer is priced. What was learned on the way is in the attributes,
-    whose values here are what a subclass begins with.
+    `feed` returns complete events for the client with the client's model name, without usage objects and without
+    `[DONE]`. It raises `UpstreamFailure` on an error event and on malformed data. `final` returns the remaining events
+    once the answer is priced. The attributes hold what was learned from the stream; their values here are the initial
+    ones.
     """
 
     usage: Usage | None = None
     finish_reason: str = ""
     has_answer: bool = False
     finished: bool = False
-    """The upstream ended its stream in its own regular way; False at the end of the bytes means that it was cut."""
+    """Whether the upstream ended its stream regularly. False at the end of the bytes means that it was cut."""
     complete: bool = False
-    """It had the protocol's last event (`[DONE]`, `message_stop`): nothing more is waited for."""
+    """Whether the protocol's last event (`[DONE]`, `message_stop`) was read, so that nothing more is awaited."""
     model_served: str = ""
     region_served: str = ""
     output_chars: int = 0
-    """Bytes of output seen (visible and thinking), for an estimate where usage is missing."""
+    """Bytes of output seen, visible and thinking, for an estimate if usage is missing."""
     text: OutputText
-    """All of them."""
+    """Text of the stream, visible and thinking."""
 
     def feed(self, data: bytes) -> bytes: ...
 
     def final(self, usage: bytes) -> bytes:
-        """The closing events; `usage` is the JSON usage object of the call's endpoint, with its cost."""
+        """Returns the closing events. `usage` is the usage object in JSON for the call's endpoint, with its cost."""
         ...
 
 
 class Adapter(Protocol):
-    """One wire format. Pure: no I/O, no state between calls."""
+    """One wire format. Does no I/O and keeps no state between calls."""
 
     def encode(self, call: Call) -> UpstreamRequest: ...
 
     def decode(self, call: Call, body: bytes) -> TargetReply:
-        """A 2xx body; raises `UpstreamFailure` when it is not what the wire promises."""
+        """Decodes the body of a 2xx response. Raises `UpstreamFailure` if it does not follow the wire format."""
         ...
 
     def stream(self, call: Call) -> StreamDecoder: ...
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        """What a non-2xx answer means."""
+        """Returns what a non-2xx response means."""
         ...
 
 
@@ -473,63 +474,62 @@ class Adapter(Protocol):
 
 
 class AttemptSample(Struct, frozen=True, kw_only=True):
-    """One finished attempt. Tokens per choice; `None` is "not told apart" or "not known"."""
+    """One finished attempt. Token counts are per choice; None if not reported separately or unknown."""
 
     target: str
     effort: str = ""
-    """The level that was asked for: `Fit.effort`, else `Estimate.effort`."""
+    """Effort level that was asked for: `Call.effort`, else `Estimate.effort`."""
     task: Task | None = Task.CHAT
-    """None: its text was not read, so that it teaches nothing of how answers follow from that."""
+    """Task of the request; None if its text was not read, so that its length teaches nothing about such texts."""
     template: str = ""
-    """`Estimate.template`."""
     script: str = ""
-    """`Estimate.script`."""
+    """Kind of input, as in `Estimate.script`."""
     read: TokensRead = TokensRead()
-    """0: not known any more, so that it teaches quantiles only."""
+    """Expected answer of the request; zeros if no longer known, so that only quantiles are learned."""
     output: int | None = None
     thinking: int | None = None
     input: int | None = None
     expected_input: int = 0
-    """`Estimate.input_rough`."""
+    """Rough token count of the prompt, as in `Estimate.input_rough`."""
     text: TextBytes = TextBytes()
-    """Of the stream, thoughts included, where all of it was seen; per choice."""
+    """Text of a completely received stream, thinking included; per choice."""
     largest: float = 0
     """Bytes of the largest piece of the stream; per choice."""
     past_cap: int = 0
-    """Tokens of an answer that ran on past the cap that was sent."""
+    """Output tokens of an answer that exceeded the cap that was sent; otherwise 0."""
     kept_cap: bool = False
-    """It ended at the cap that was sent, for that."""
+    """Whether the answer ended at the cap that was sent, because of that cap."""
     first_ms: int | None = None
-    """Of a stream."""
+    """Time until the first byte of a stream; None if not streamed."""
     total_ms: int = 0
     ended_ms: int = 0
-    """When (Unix)."""
+    """Unix time in ms at which the attempt ended."""
     cut: bool = False
-    """By a cap, the budget, a fault or the client: the answer would have been at least so long."""
+    """Whether a cap, the budget, a fault or the client cut the answer, which would have been at least this long."""
 
 
-# One row of the shared log of outcomes: what was said of an answer, and all that learning from it needs.
+# A row of the shared log of outcomes: what was reported of an answer, and all that learning from it needs.
 
 
 class SourceScore(Struct, frozen=True, kw_only=True):
-    """What one source says of one attempt. `score`: 0 … 1; None: it contradicted itself, so it says nothing."""
+    """One source's score of one attempt, from 0 to 1; None if the source contradicted itself and has no opinion."""
 
     request_id: str
     attempt: int
     target: str
     source: str
-    """"client", "client.NAME", "reviewer.KEY", "verifier.NAME" or "judge.TARGET"."""
+    """`client`, `client.NAME`, `reviewer.KEY`, `verifier.NAME` or `judge.TARGET`."""
     score: float | None
     weight: float = 1.0
-    """0: kept, and not learned from."""
+    """Weight in learning; 0 if the score is kept but not learned from."""
     decides: bool = True
-    """Its yes means that the answer is right. Else it means that nothing wrong was seen, so nothing changes."""
+    """Whether a pass means that the answer is right. Otherwise it only means that nothing wrong was seen."""
     key: str = ""
-    """The client's own, against telling the same thing twice."""
+    """The client's own key, which prevents that the same feedback counts twice."""
 
 
 class LoggedOutcome(Struct, frozen=True, kw_only=True):
-    """What `SourceScore` became. `position` grows; a later row of the same source and attempt replaces the earlier."""
+    """A `SourceScore` as logged. `position` grows; a later row of the same source and attempt replaces the earlier."""
 
     position: int
     request_id: str
@@ -539,15 +539,14 @@ class LoggedOutcome(Struct, frozen=True, kw_only=True):
     score: float | None
     weight: float
     was_score: float | None
-    """Of the row that it replaces; None: there was none, or it said nothing."""
+    """Score of the replaced row; None if there was none, or it had no score."""
     was_weight: float
     was_ms: int | None
     decides: bool
     task: str
     traits: str
-    """Base64 of `Outcome.traits`; empty: nobody looked at the request, so nothing can be learned."""
+    """`Outcome.traits` in Base64; empty if the request was not read, so that nothing can be learned."""
     template: str
-    """`Outcome.template`."""
     expected: float | None
-    """The pass rate that was expected of the target; None: nothing was."""
+    """Pass rate that was expected of the target; None if none was."""
     given_ms: int

@@ -1,4 +1,4 @@
-"""A decision, its plan, and what was served."""
+"""A decision, its plan, and the answer that was served."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from decimal import Decimal
@@ -14,22 +14,23 @@ from router.types.price import nano_from_usd
 from router.types.request import Classification, TokensRead
 from router.types.target import Capability, Queue, Target, Task
 
-# What a right answer is worth and what it may take: the user's own price of a failure, floor, cap and deadline.
+# The value of a right answer and the limits on it: price of a failure, minimum pass rate, maximum cost and deadline.
 
 
 class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """None: not said. A route says some, a class of its data others, the request itself the last word."""
+    """Goals and limits, None where not stated. A request's own values win over its data classes', those over its
+    route's."""
 
     failure_nano: int | None = None
-    """What a wrong answer costs its user, in nano-USD."""
+    """Cost of a wrong answer to the user, in nano-USD."""
     min_pass_rate: float | None = None
-    """Targets of a lower expected pass rate are not chosen while one of a higher is there."""
+    """Minimum expected pass rate. A target below it is chosen only if no target reaches it."""
     max_nano: int | None = None
-    """What the answer may cost, in nano-USD."""
+    """Maximum cost of the answer, in nano-USD."""
     deadline_ms: int | None = None
 
     def over(self, other: "Objective") -> "Objective":
-        """These, and the other's where these say nothing; of two caps on cost the lower."""
+        """Returns these values, with those of `other` where they are None; of two maximum costs the lower."""
         if self is NO_STAKES:
             return other
         if other is NO_STAKES:
@@ -44,14 +45,14 @@ NO_STAKES = Objective()
 
 @lru_cache(1024)
 def first_stated(own: Objective, demanded: Objective, usual: Objective) -> Objective:
-    """Of a request, its classes and its route: each `over` the next."""
+    """Joins the objectives of a request, its data classes and its route, in this order of precedence (see `over`)."""
     return own.over(demanded).over(usual)
 
 
 def stakes(
     failure_cost: Decimal | None, min_pass_rate: float | None, max_cost: Decimal | None, deadline_ms: int | None
 ) -> Objective:
-    """Amounts in USD, as a policy says them."""
+    """Returns the objective for a policy's values, whose amounts are in USD."""
     if failure_cost is None and min_pass_rate is None and max_cost is None and deadline_ms is None:
         return NO_STAKES
     return Objective(
@@ -62,15 +63,15 @@ def stakes(
     )
 
 
-# What is kept of a request besides its classification, so that it can be decided again under another policy.
+# What is stored of a request besides its classification, so that it can be decided again under another policy.
 
 OTHER = "*"
-"""Stands for a word that is the client's own, and none that the API or the policy knows: it is kept nowhere."""
+"""Stored in place of a word that neither the API nor the policy knows, as such words come from the client."""
 USUAL = (Capability.CHAT,)
 
 
 class Before(Struct, frozen=True, omit_defaults=True):
-    """What its session had done. Amounts in nano-USD."""
+    """What the request's session had done before it. Amounts in nano-USD."""
 
     target: str = ""
     spent: int = 0
@@ -79,7 +80,7 @@ class Before(Struct, frozen=True, omit_defaults=True):
 
 
 class RequestProfile(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Sizes and wishes, no text. As the fields of `Request`, in bytes, tokens and counts; what is usual is left out."""
+    """Sizes and wishes of a request, without text. Names and units are those of `Request`; defaults are left out."""
 
     bytes: int = 0
     dense: int = 0
@@ -95,104 +96,103 @@ class RequestProfile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     best_of: int = 1
     tier: str = ""
     caches: int = 0
-    """1: it asks for a cache; 2: for a long one."""
+    """1 if the request asks for a prompt cache, 2 if for a long-lived one, else 0."""
     speaks: bool = False
-    """It asks for a spoken answer."""
+    """Whether the request asks for a spoken answer."""
     fixed: bool = False
-    """Asked twice, it would be answered the same."""
+    """Whether the request would get the same answer if it were repeated."""
     task: Task | None = None
-    """That its caller states."""
+    """Task that the caller states; None if none."""
     languages: tuple[str, str] | None = None
-    """What its text is in, and to be translated into; None: nobody looked."""
+    """Language of the text, and language to translate it into; None if not detected."""
     region: str = ""
-    """That it asks for, where a target of the policy has it."""
+    """Region that the request asks for, if a target of the policy has it."""
     thinking: int | None = None
-    """Tokens that it may think."""
+    """Maximum thinking tokens that the request allows; None if it does not say."""
     budget: str = ""
-    """Of the policy, that it names."""
+    """Budget of the policy that the request names; empty if none."""
     stakes: Objective = NO_STAKES
-    """Its own: neither its route's nor its classes'."""
+    """The request's own objective, without its route's and its data classes'."""
     redacted: tuple[str, ...] | None = None
-    """Classes that are left once it is redacted; None: it was not."""
+    """Data classes that remain after redaction; None if it was not redacted."""
     before: Before | None = None
     left: tuple[int, int] | None = None
-    """nano-USD and thinking tokens that its budgets had left, where it was decided by them."""
+    """Nano-USD and thinking tokens that its budgets had left, if the decision depended on them."""
 
 
 # Estimates, the plan that follows from them, and the record that explains it.
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """What one target would do with one request. Tokens over all choices, money in nano-USD."""
+    """What one target is expected to do with one request. Tokens are over all choices, money in nano-USD."""
 
     input_tokens: int
-    """Expected."""
+    """Expected number of input tokens."""
     input_bound: int
-    """At most: learned with a margin, else a conservative rule."""
+    """Upper bound on input tokens: learned, with a margin, or else a conservative rule."""
     input_rough: int = 0
-    """A plain count, without anything learned: what `Seen.expected_input` compares the real one with."""
+    """Plain token count without anything learned; learning compares the real count with it (`AttemptSample`)."""
     output_tokens: int
-    """Expected, thinking included."""
+    """Expected number of output tokens, thinking included."""
     thinking_tokens: int = 0
-    """The expected part of it that is thinking."""
+    """Expected number of thinking tokens, which are part of `output_tokens`."""
     max_output: int
-    """The cap per choice that may be sent: the client's own, else the model's."""
+    """Maximum output tokens per choice that may be sent: the client's own cap, else the model's."""
     cost: int
-    """Expected."""
+    """Expected cost in nano-USD."""
     hold: int
-    """The worst case of what may be sent: `whole.usd`."""
+    """Worst-case cost of what may be sent, in nano-USD; equals `whole.usd`."""
     least: Amount = Amount()
-    """The whole prompt, the least thinking that the model can be held to, and a short answer."""
+    """Amount for the whole prompt, the least thinking that the model can be limited to, and a short answer."""
     tight: Amount = Amount()
-    """What a metered stream starts with; or what pays for the learned cap, where nothing can be metered."""
+    """Amount that a metered stream starts with, or that pays for the learned cap if the answer can't be metered."""
     whole: Amount = Amount()
-    """The worst case."""
+    """Worst-case amount."""
     effort: str = ""
-    """The level of thinking that all of this is for, and that is asked for; empty: the model's own default."""
+    """Effort level of this estimate, which is sent to the target; empty for the model's own default."""
     thinking_budget: int | None = None
-    """Thinking tokens per choice to ask for …"""
+    """Thinking tokens per choice to ask for; None if not asked for."""
     cap: int | None = None
-    """… and the cap per choice to send, where money or thinking tokens are short; None: as asked."""
+    """Cap per choice to send if money or thinking tokens are short; None to leave it as requested."""
     lowered: tuple[str, ...] = ()
-    """What that changed of what was asked for: "effort", "output"."""
+    """What these values lower in comparison with the request: `effort`, `output`."""
     task: Task | None = Task.CHAT
-    """None: it was not read."""
+    """Task of the request; None if its text was not read."""
     template: str = ""
-    """`Classification.template`."""
     read: TokensRead = TokensRead()
     metered: bool = False
-    """As a stream it shows all of its tokens: `tight` is a start that grows, `whole` need not be held …"""
+    """Whether a stream of it shows all tokens as they come, so that `tight` can grow and `whole` need not be held."""
     blind: bool = False
-    """… unless nothing shows yet that they come piece by piece: then `tight` covers the cap that is sent."""
+    """Whether it is still unknown that the tokens come piece by piece; then `tight` covers the cap that is sent."""
     at_ms: int = 0
-    """When the prices are those of (Unix)."""
+    """Unix time in ms whose prices are used."""
     script: str = ""
-    """What kind of input it is, as far as counting its tokens goes."""
+    """Kind of input as far as token counts depend on it (`Request.script`)."""
 
 
 class FittedRequest(Struct, frozen=True, kw_only=True):
-    """How a target is asked so that what is granted pays for it."""
+    """How a target is asked so that the granted amount pays for the answer."""
 
     max_output: int | None = None
-    """The cap per choice to send; None: leave the client's own."""
+    """Cap per choice to send; None to leave the client's own."""
     effort: str | None = None
-    """The effort to ask for, in the place of the policy's and the client's; None: leave the model's own default."""
+    """Effort to ask for instead of the policy's and the client's; None to leave the model's own default."""
     thinking_budget: int | None = None
-    """Thinking tokens per choice to send, where the contract takes a number."""
+    """Thinking tokens per choice to send, if the target's contract accepts a number."""
     lowered: tuple[str, ...] = ()
-    """What was changed to fit: "effort", "output"."""
+    """What was lowered to fit: `effort`, `output`."""
     thinks: bool = False
     metered: bool = False
-    """What is sent may cost more than is granted: the stream must be metered against that and extended …"""
+    """Whether the answer may cost more than is granted, so that the stream must be metered and the hold extended."""
     doubted: bool = False
-    """… also below its cap: the target has not shown that it keeps caps."""
+    """Whether it must be metered even below its cap, as the target has not yet been seen to keep caps."""
 
 
 AS_ASKED = FittedRequest()
 
 
 class PromptCount(NamedTuple):
-    """Tokens of a prompt at one target, counted: what is exact of them; as expected; and at most."""
+    """Number of tokens of a prompt at one target: `least` and `most` are bounds, `tokens` is the expected number."""
 
     least: int
     tokens: int
@@ -200,7 +200,7 @@ class PromptCount(NamedTuple):
 
 
 Counts: TypeAlias = Mapping[str, PromptCount | None]
-"""By target's id; None: it was tried, and can't be counted."""
+"""Counts by target id; None if counting was tried and is not possible."""
 UNCOUNTED: Counts = {}
 
 
@@ -208,13 +208,13 @@ class Candidate(Struct, frozen=True):
     target: Target
     estimate: Estimate
     redacted: bool = False
-    """It may see the request with placeholders only."""
+    """Whether the target may only see the request with placeholders."""
     wait_ms: int = 0
-    """Until its engine begins it, as far as its queue tells."""
+    """Expected waiting time in ms until the engine starts on the request, according to its queue."""
 
 
 class Dropped(Struct, frozen=True):
-    """A target that may not or cannot serve this request; `reason` is a stable code, `detail` one sentence."""
+    """A target that may not or cannot serve this request. `reason` is a stable code, `detail` one sentence."""
 
     target: str
     reason: str
@@ -225,12 +225,12 @@ Why = Literal[
     "chosen", "kept", "first", "second", "explored", "baseline", "dearer", "not_evident", "less_likely", "below_floor",
     "over_cost", "too_slow", "unknown", "queued", "degraded", "nearest",
 ]  # fmt: skip
-"""A stable code: why a target was or was not chosen. "kept": the session's; "first", "second": of a pair; "nearest":
-chosen although it breaks a limit, as all others do by more."""
+"""Stable code: why a target was or was not chosen. `kept`: the session's target. `first`, `second`: members of a pair.
+`nearest`: chosen although it breaks a limit, as all others break one by more."""
 
 
 class Weighed(Struct, frozen=True):
-    """What was expected of one eligible target, and why it was or was not chosen. Expected nano-USD and ms."""
+    """What was expected of an eligible target, and why it was or was not chosen. Costs in nano-USD, times in ms."""
 
     target: str
     p: float
@@ -241,27 +241,27 @@ class Weighed(Struct, frozen=True):
     first_ms: int
     total_ms: int
     value_nano: int
-    """What the strategy minimised, in nano-USD."""
+    """Value that the strategy minimised, in nano-USD."""
     why: str
-    """A `Why`."""
+    """A code from `Why`."""
     cached_tokens: int = 0
-    """Of its prompt, expected to be read from a cache."""
+    """Prompt tokens that are expected to be read from a cache."""
 
 
 class Cascade(Struct, frozen=True, tag="cascade"):
-    """The first `levels` steps are asked one after the other until an answer passes; the rest are fallbacks."""
+    """The first `levels` steps are asked one after the other until an answer passes. The others are fallbacks."""
 
     levels: int = 2
 
 
 class Vote(Struct, frozen=True, tag="vote"):
-    """Up to `samples` answers of the first step, one after the other; as soon as two differ the next step is asked."""
+    """Takes up to `samples` answers of the first step in turn. As soon as two differ, the next step is asked."""
 
     samples: int = 3
 
 
 class Hedge(Struct, frozen=True, tag="hedge"):
-    """The second step is asked as well where the first has not begun to answer after `after_ms`."""
+    """Also asks the second step if the first has not begun to answer after `after_ms`."""
 
     after_ms: int
 
@@ -270,44 +270,44 @@ Tactic = Cascade | Vote | Hedge
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Targets in the order in which they will be tried, and why the others are not among them."""
+    """Targets in the order in which they are tried, and why the others are not among them."""
 
     route: str
     strategy: str
     steps: tuple[Candidate, ...]
     dropped: tuple[Dropped, ...] = ()
     weigh: Callable[[], tuple[Weighed, ...]] = tuple
-    """Every eligible target, where the strategy goes by forecasts: worked out for whoever reads it."""
+    """Computes the forecast of every eligible target on demand; empty if the strategy uses no forecasts."""
     queued: tuple[Queue, ...] = ()
-    """Targets of the route at which it would have to wait."""
+    """Targets of the route at which the request would have to wait."""
     tactic: Tactic | None = None
-    """None: the first step that answers does."""
+    """Tactic that combines several targets; None if the first step that answers is enough."""
     explored: str = ""
-    """"cheaper" or "dearer" than the choice, where chance tried another target to keep the estimates honest."""
+    """`cheaper` or `dearer` if a random experiment replaced the choice by such a target; empty otherwise."""
     propensity: float = 1.0
-    """How likely it was that the first step came first."""
+    """Probability that the first step came first."""
     alike: int | None = None
-    """Of all targets in `Forecast.alike`, where the strategy goes by forecasts …"""
+    """Number of outcomes of similar requests, over all targets (`Forecast.alike`); None without a forecast."""
     alike_own: int | None = None
-    """… and of the first step's …"""
+    """Number of outcomes of similar requests at the first step's target; None without a forecast."""
     outcomes: int | None = None
-    """… and outcomes of any requests that the rates were learned from."""
+    """Number of all outcomes that the pass rates were learned from; None without a forecast."""
 
 
 class CachePrefix(Struct, frozen=True):
-    """What a request may begin with in common with others, so that a target may have it in a cache."""
+    """The beginning of a prompt that other requests share, so that a target may have it in its prompt cache."""
 
     conversation: int
-    """The same for all turns."""
+    """Hash of the conversation, which is the same in all its turns."""
     template: str
     shared: float
-    """Share of the prompt that all requests of the template begin with."""
+    """Share of the prompt with which all requests of the template begin."""
     long: bool = False
-    """It asks for long caching."""
+    """Whether the request asks for long-lived caching."""
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """Why: everything that led to the plan. Holds no text of the request."""
+    """Everything that led to the plan. Contains no text of the request."""
 
     id: str
     requested: str
@@ -316,30 +316,30 @@ class Decision(Struct, frozen=True, kw_only=True):
     classification: Classification
     plan: Plan
     stakes: Objective = NO_STAKES
-    """Of the route, its classes and the request, joined."""
+    """Joined objective of the route, the data classes and the request."""
     shape: RequestProfile = RequestProfile()
-    """What else it takes to decide the request again."""
+    """Profile of the request, with what else is needed to decide it again."""
     prefix: CachePrefix | None = None
-    """None: the prompt is too short to be kept."""
+    """Shared beginning of the prompt; None if the prompt is too short to be cached."""
     caps: tuple[Account, ...] = ()
-    """What limits the request by itself …"""
+    """Limits that apply to this request alone."""
     thinking: int | None = None
-    """… and tokens that it may think: of header, class and budgets, over all its choices."""
+    """Maximum thinking tokens over all choices, from header, data class and budgets; None if unlimited."""
 
 
-# What is expected of each target for one request: numbers over all targets at once.
+# Forecasts for one request, as arrays over all targets.
 
 Vector: TypeAlias = NDArray[np.float64]
 Z90 = 1.2816
-"""Quantile of the normal distribution."""
+"""90th percentile of the standard normal distribution."""
 NODES = np.array([-(3**0.5), 0.0, 3**0.5])
 NODE_WEIGHTS = np.array([1 / 6, 2 / 3, 1 / 6])
-"""Gauss–Hermite quadrature of three points, over what is not known of a request's difficulty: places in standard
+"""Three-point Gauss–Hermite quadrature over the uncertainty of a request's difficulty: positions in standard
 deviations, and weights."""
 
 
 class ForecastRanges(NamedTuple):
-    """How far what is expected of each target goes, and how long it takes: limits and explanations alone ask."""
+    """Uncertainty of the forecast, and expected times. Only limits and explanations need them."""
 
     p_sd: Vector
     cost_p10: Vector
@@ -351,49 +351,49 @@ class ForecastRanges(NamedTuple):
 
 
 class Forecast(Struct, frozen=True, kw_only=True, eq=False):
-    """One number per target in each array, in the order in which the targets were given."""
+    """Forecast for several targets. Each array has a number per target, in the order in which they were given."""
 
     p: Vector
-    """Posterior mean of the pass rate, 0 … 1."""
+    """Posterior mean of the pass rate, from 0 to 1."""
     p_nodes: Vector
-    """[3, targets]: pass rates, were the request easier than it looks, as it looks, or harder …"""
+    """Pass rates if the request is easier than, as hard as, or harder than it looks. Shape [3, targets]."""
     p_own_sd: Vector
-    """… and the standard deviation of what is not common to all targets."""
+    """Standard deviation of the pass rate due to uncertainty that the targets do not share."""
     outcomes: float
-    """That all these rates were learned from; what is older counts less."""
+    """Number of outcomes that the pass rates were learned from; older ones count less."""
     cost: Vector
-    """Expected cost of one attempt, thinking included, in nano-USD: an expectation, not an amount."""
+    """Expected cost of one attempt in nano-USD as a float, thinking included."""
     foretold: tuple[Vector, ...]
-    """The cost; expected output tokens, and of these thinking; both of one choice, whatever its caps."""
+    """Expected cost; output tokens and thinking tokens over all choices; both per choice before any cap."""
     cached: Vector
-    """Tokens of the prompt that each target has in its cache."""
+    """Prompt tokens that each target has in its cache."""
     weighed_cost: Vector
-    """nano-USD: the cost, less what `later` requests pay for (`router.decide.weigh.for_later`). Targets and pairs are
-    compared by it (and by `usual_cost`, likewise); caps and what is shown go by `cost`."""
+    """Cost in nano-USD less the part that later requests save by the cache (`router.decide.weigh.for_later`). Targets
+    and pairs are compared by it and by `usual_cost`, which is reduced likewise; limits and reports use `cost`."""
     alike: Mapping[str, float] = {}
-    """By target: outcomes of the request's template, else of its task, that the rates were learned from."""
+    """By target id: outcomes of the same template, else of the same task, that the rates were learned from."""
     usual_p: Vector
-    """The pass rate over all of its traffic: what a fixed choice would go by."""
+    """Pass rate over all traffic of the target, by which a fixed choice would be made."""
     usual_cost: Vector
     later: tuple[tuple[float, float], Vector] | None = None
-    """Turns of the conversation, and requests of the template, that are likely to begin like this one; and [2, targets]
-    what it costs more to have that written to a cache than read from it."""
+    """Expected later turns and later requests of the template that begin in the same way; and what writing this
+    beginning to a cache costs more than reading it, in nano-USD, shape [2, targets]."""
     ranges: Callable[[], ForecastRanges]
-    """Worked out for whoever reads them."""
+    """Computes the ranges on demand."""
 
 
 # An answer on its way to the client.
 
 
 class Translation(Protocol):
-    """Turns the chat events of a target into those that the client's endpoint speaks."""
+    """Translates a target's chat events into those of the client's endpoint."""
 
     def check(self, body: dict[str, Raw]) -> None:
-        """Raises `UpstreamFailure` for a whole answer that can't be translated."""
+        """Raises `UpstreamFailure` if a whole answer can't be translated."""
         ...
 
     def whole(self, body: dict[str, Raw], usage: bytes) -> dict[str, Raw]:
-        """A whole answer. `usage`: in the form of the client's endpoint. Raises as `check`."""
+        """Translates a whole answer. `usage` has the form of the client's endpoint. Raises as `check` does."""
         ...
 
     def feed(self, events: bytes) -> bytes: ...
@@ -402,23 +402,23 @@ class Translation(Protocol):
 
 
 class Served(Struct, frozen=True, kw_only=True):
-    """Either a whole `body` (without `usage`, which stands beside it as JSON) or the `events` of a stream."""
+    """An answer: either a whole `body`, with `usage` beside it as JSON, or the `events` of a stream."""
 
     decision: Decision
     step: Candidate
     thinking: str
     lowered: tuple[str, ...] = ()
-    """What was changed so that it fits its budgets: "route", "effort", "output"."""
+    """What was lowered to fit the budgets: `route`, `effort`, `output`."""
     dropped: tuple[str, ...] = ()
-    """Fields of the request that the target does not have."""
+    """Fields of the request that the target does not support."""
     loop: str = ""
-    """What will stop the conversation if it goes on like this."""
+    """Reason for which the loop breaker will stop the conversation if it continues like this; empty if none."""
     rates: tuple[tuple[Account, int], ...] = ()
-    """Limits a minute of its key, and what is left of each."""
+    """Per-minute limits of the key, each with what is left of it."""
     cost: int | None = None
-    """nano-USD, where it is known before the body."""
+    """Cost in nano-USD if it is known before the body is sent."""
     body: dict[str, Raw] | None = None
     usage: bytes = b""
     events: AsyncGenerator[bytes] | None = None
     translated: bool = False
-    """The target was asked by chat; the client needs the answer in the form of its own endpoint."""
+    """Whether the target was asked by chat, so that the answer must be translated for the client's endpoint."""

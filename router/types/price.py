@@ -16,35 +16,36 @@ UNITS_PER_RATE = 1_000_000
 
 
 def nano_from_usd(amount: Decimal) -> int:
-    """USD → nano-USD, half up."""
+    """Converts USD to nano-USD, rounding half up."""
     return int((amount * NANO_PER_USD).to_integral_value(ROUND_HALF_UP))
 
 
 def usd_from_nano(nano: int) -> Decimal:
-    """nano-USD → USD, exact."""
+    """Converts nano-USD to USD, exactly."""
     return Decimal(nano).scaleb(-9)
 
 
 @lru_cache(1_024)
 def usd_json(nano: int) -> bytes:
-    """A JSON number in USD, exact, without an exponent: 1 → b"0.000000001"."""
+    """Returns an exact JSON number in USD without an exponent: 1 → b"0.000000001"."""
     digits = b"%d.%09d" % divmod(abs(nano), NANO_PER_USD)
     return (b"-" if nano < 0 else b"") + digits.rstrip(b"0").rstrip(b".")
 
 
 def usd_text(nano: int) -> str:
-    """For people: "0.0042"."""
+    """Returns an amount in USD for display, such as 0.0042."""
     return usd_json(nano).decode()
 
 
 def usd_about(nano: int, digits: int = 3) -> str:
-    """For people, to so many digits that count."""
+    """Returns an amount in USD for display, rounded to `digits` significant digits."""
     unit: int = 10 ** max(0, len(str(abs(nano))) - digits)
     return usd_text(round(nano / unit) * unit)
 
 
 def shared(total: int, weights: Sequence[int]) -> Iterator[int]:
-    """Whole parts in proportion to the weights, together exactly the total; equal ones where none weighs."""
+    """Yields whole parts of `total` in proportion to the weights, or equal parts if all are 0. They add up to
+    `total`."""
     weights = weights if any(weights) else [1] * len(weights)
     whole, weighed, given = sum(weights), 0, 0
     for weight in weights:
@@ -54,19 +55,19 @@ def shared(total: int, weights: Sequence[int]) -> Iterator[int]:
         given = upto
 
 
-# List prices of a model, as rates and rules, and the charge of an attempt.
+# List prices of a model as rates and rules, and the charge of an attempt.
 
 Amount = TypeVar("Amount")
 
 
 class RatesOf(Struct, Generic[Amount], frozen=True, kw_only=True):
-    """Of each bucket of tokens. One that is not stated is charged as its nearest kin in `KIN`."""
+    """A value for each bucket of tokens. A missing rate is replaced by a related one (`router.estimate.price.KIN`)."""
 
     input: Amount | None = None
     output: Amount | None = None
     cache_read: Amount | None = None
     cache_read_explicit: Amount | None = None
-    """From a cache that the request asked for, where that has a price of its own (Qwen)."""
+    """Read from a cache that the request asked for, if that has a price of its own (Qwen)."""
     cache_read_audio: Amount | None = None
     cache_write: Amount | None = None
     """Kept for the provider's default time: 5 minutes at Anthropic, 30 at OpenAI."""
@@ -82,17 +83,15 @@ class RatesOf(Struct, Generic[Amount], frozen=True, kw_only=True):
 
 
 class TokenPrices(RatesOf[int], frozen=True, kw_only=True):
-    """nano-USD per million tokens."""
+    """Rates in nano-USD per million tokens."""
 
     input: int
     output: int
 
 
 class PriceHours(Struct, frozen=True, kw_only=True):
-    """Hours of the day, in minutes after midnight: `start` inclusive, `end` exclusive, equal for the whole day.
-
-    One that passes midnight belongs to the day on which it begins. `days` are ISO weekdays (1: Monday); none: all.
-    """
+    """Hours of the day in minutes after midnight: `start` inclusive, `end` exclusive; equal for the whole day. Hours
+    over midnight belong to the day on which they begin. `days` are ISO weekdays (1 is Monday); empty means all."""
 
     start: int
     end: int
@@ -101,70 +100,68 @@ class PriceHours(Struct, frozen=True, kw_only=True):
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """Where all of its selectors match, the rule's rates replace those before, and `times` scales every token rate.
-
-    A rate that the rule leaves out although it states its kin `input` or `output` becomes the dearer of the two.
-    """
+    """If all selectors match, the rule's rates replace earlier ones, and `times` multiplies every token rate. If a rule
+    states `input` or `output` but not a related rate, that becomes the higher of its old value and the stated one."""
 
     above: int = 0
-    """More input tokens than this, of every kind together; reprices the whole request."""
+    """Minimum number of input tokens of all kinds, exclusive. The rule then applies to the whole request."""
     service_tier: str = ""
     region: str = ""
-    """Where it was served, in the words of the provider or of the target; "us" matches "us-east1" too."""
+    """Region that served the call, as the provider or the target names it; "us" also matches "us-east1"."""
     since_ms: int | None = None
     until_ms: int | None = None
-    """Exclusive."""
+    """Exclusive end of validity in Unix ms; None if there is none."""
     windows: tuple[PriceHours, ...] = ()
     rates: Mapping[str, int] = {}
     each: Mapping[str, int] = {}
     times: tuple[int, int] = (1, 1)
-    """A multiplier as an exact fraction: 11/10 for a surcharge of 10 %."""
+    """Multiplier as an exact fraction, e.g. 11/10 for a surcharge of 10 %."""
 
     def covers(self, region: str) -> bool:
-        """As far as the region goes; capitals tell no regions apart."""
+        """Whether the rule's region, if it has one, matches `region`; case is ignored."""
         return not self.region or f"{region}-".casefold().startswith(f"{self.region}-".casefold())
 
 
 class Price(TokenPrices, frozen=True, kw_only=True):
-    """Rates, and the rules that change them, applied in their order."""
+    """Rates, and the rules that change them, applied in order."""
 
     each: Mapping[str, int] = {}
-    """What is not counted in tokens (web searches, images, seconds): nano-USD per million of the unit."""
+    """Prices of units other than tokens (web searches, images, seconds), in nano-USD per million units."""
     rules: tuple[Rule, ...] = ()
     version: str
-    """Source and date of the rates, e.g. "openai.com 2026-10-01"; kept in every ledger row."""
+    """Source and date of the rates, e.g. `openai.com 2026-10-01`; stored in every ledger row."""
     assumed: bool = False
-    """The policy's worst case for models without a price."""
+    """Whether this is the policy's worst case for models without a price."""
 
     def equals(self, other: "Price | None") -> bool:
-        """Whichever source has which of them."""
+        """Whether both prices charge the same; their versions may differ."""
         return other is not None and structs.replace(self, version=other.version) == other
 
 
 WORST_CASE = Price(input=150_000_000_000, output=600_000_000_000, version="worst case", assumed=True)
-"""For a model without any price: OpenAI's dearest (o1-pro: 150 and 600 USD per million tokens)."""
+"""Price of a model without any price: OpenAI's highest (o1-pro, 150 and 600 USD per million tokens)."""
 MEASURED = "measured "
-"""So begin the versions of prices that local engines were measured to have."""
+"""Prefix of the versions of prices that were measured at local engines."""
 DEAREST_UNIT = 50_000_000 * 1_000_000
-"""nano-USD per million of a unit that the price doesn't name: 0.05 USD each, above any query in that map (0.035)."""
+"""Price in nano-USD per million of a unit without a price: 0.05 USD each, above any listed query (0.035)."""
 
 
 Prices = Mapping[str, Mapping[str, Price]]
-"""Every table that each model has had, by its version; under `ANY_MODEL` those that are measured."""
+"""All prices that each model has had, by model and version. Measured prices are under `ANY_MODEL`."""
 ANY_MODEL = ""
 SERVED = "served by "
-"""So begin the versions of prices of models that answered in place of those that were asked; the model's id follows."""
+"""Prefix of the price version if another model answered than was asked; that model's id follows."""
 
 
 def price_then(prices: Prices, model: str, version: str) -> Price | None:
-    """The one that a charge names; None: it is not known any more, or was never known here."""
+    """Returns the price that a charge names, or None if it is unknown."""
     if version.startswith(SERVED):
         model, _, version = version.removeprefix(SERVED).partition(", ")
     return prices.get(ANY_MODEL if version.startswith(MEASURED) else model, {}).get(version)
 
 
 class Writes(StrEnum):
-    """Which caches a call may write."""
+    """Which prompt caches a call may write."""
 
     NONE = "none"
     DEFAULT = "default"
@@ -172,17 +169,17 @@ class Writes(StrEnum):
 
 
 class CallScope(Struct, frozen=True, kw_only=True):
-    """What a call may do, known before it is made; the defaults are the widest. It may always be served as standard."""
+    """What a call may do, as known before it is made; by default everything. Any call may be served as standard."""
 
     within_ms: int = 3_600_000
-    """From the decision until it is over: timeouts, retries and waiting included."""
+    """Time in ms from the decision until the call is over, including timeouts, retries and waiting."""
     service_tier: str = ""
     region: str = ""
     writes: Writes = Writes.ANY
     media: bool = True
-    """Audio, images or video go in or out."""
+    """Whether audio, images or video may go in or out."""
     units: Mapping[str, int] = {}
-    """The most of what is not counted in tokens."""
+    """Maximum quantities of billed units other than tokens."""
 
 
 class CostSource(StrEnum):
@@ -191,33 +188,31 @@ class CostSource(StrEnum):
     PROVIDER = "provider"
     """The amount that the provider stated."""
     ESTIMATED = "estimated"
-    """Our price × usage that we had to estimate."""
+    """Our price × usage that was estimated."""
     UNPRICED = "unpriced"
-    """The policy's worst case × usage: the model has no price."""
+    """The policy's worst case × usage, as the model has no price."""
     ADJUSTED = "adjusted"
     """A correction of another charge."""
 
 
 class Cost(Struct, frozen=True):
-    """What one attempt cost: nano-USD, how it was found, under which prices."""
+    """Cost of one attempt in nano-USD, how it was found, and under which price."""
 
     nano: int
     source: CostSource
     price_version: str
     own: int | None = None
-    """What our price makes of the usage; differs from `nano` where the provider states another amount."""
+    """Cost by our price in nano-USD; differs from `nano` if the provider states another amount."""
     flagged: bool = False
-    """The report contradicts itself, or has something that the price doesn't name: settled at the larger reading."""
+    """Whether the report contradicts itself or has items without a price. It is settled at the larger reading."""
     thinking: int | None = None
-    """The part of `nano` that reasoning cost; None: not told apart from other output, or not known."""
+    """Part of `nano` that reasoning cost; None if unknown or not reported separately."""
     saved: int | None = None
-    """How many nano-USD more it would have cost with all cached input as plain input: what reads saved, less what
-    writes cost extra, so below 0 where a cache was written and hardly read. None: not known.
-
-    Where the provider states the amount, both have the share in it that they have in our own."""
+    """Nano-USD that caching saved: savings of reads less the extra cost of writes, so negative if a cache was written
+    and hardly read; None if unknown. If the provider states the cost, `thinking` and `saved` are scaled to it."""
 
 
-# A price as people write it, in catalog and policy → `Price`: USD per million tokens, dates, hours, factors.
+# Prices as written in catalog and policy (USD per million tokens, dates, hours, factors) → `Price`.
 
 RATES = TokenPrices.__struct_fields__
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -225,7 +220,8 @@ HOURS = r"^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$"
 
 
 def priced(row: Mapping[str, Any], version: str, *, assumed: bool = False) -> Price:
-    """`row` has been checked: rates by name, `each`, and `rules` with selectors, rates, `each` and `times`."""
+    """Returns the price for a checked row: rates by name, `each`, and `rules` with selectors, rates, `each`,
+    `times`."""
     return Price(
         **_rates(row),
         each=_each(row),
@@ -236,7 +232,7 @@ def priced(row: Mapping[str, Any], version: str, *, assumed: bool = False) -> Pr
 
 
 def _rule(row: Mapping[str, Any]) -> Rule:
-    """`days` without `hours` are whole days."""
+    """Returns the rule for a row. `days` without `hours` are whole days."""
     hours, days = row.get("hours") or (), row.get("days") or ()
     on, zone = frozenset(DAYS.index(day) + 1 for day in days), row.get("zone") or "UTC"
     spans = [span.split("-") for span in hours] or ([("00:00", "00:00")] if days else [])
@@ -258,7 +254,7 @@ def _rates(row: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _each(row: Mapping[str, Any]) -> dict[str, int]:
-    """USD for one of the unit → nano-USD per million of them."""
+    """Converts USD per unit to nano-USD per million units."""
     return {unit: nano_from_usd(Decimal(usd) * UNITS_PER_RATE) for unit, usd in (row.get("each") or {}).items()}
 
 
@@ -268,31 +264,31 @@ def _minute(text: str) -> int:
 
 
 def _midnight(day: object) -> int | None:
-    """A date → Unix ms of its begin in UTC."""
+    """Returns the start of a date in UTC as Unix ms."""
     return int(datetime.fromisoformat(str(day)).replace(tzinfo=UTC).timestamp()) * 1000 if day else None
 
 
-# What local engines were seen to do, and what a token of them costs by that: rows of the ledger.
+# What local engines did, and what their tokens cost accordingly: rows of the ledger.
 
 
 class EngineHour(Struct, frozen=True, kw_only=True):
-    """Of all replicas of an engine, as one gateway saw them in one clock hour, or in a part of it; these add up.
+    """Work of all replicas of an engine in one clock hour or a part of it, as seen by one gateway. Rows can be added.
 
-    Times in ms, `cost` in nano-USD for `wall_ms`.
+    Times in ms. `cost` is the cost of `wall_ms` in nano-USD.
     """
 
     engine: str
     hour: int
     gateway: str
-    """The machine that the gateway is on."""
+    """Machine that the gateway runs on."""
     external: int = 0
-    """1: somebody else runs it, so that every gateway that watches it sees all of it."""
+    """1 if the engine is run by others, so that each gateway that watches it sees all of its work; else 0."""
     wall_ms: int = 0
-    """It was up; …"""
+    """Time in ms that the engine was up."""
     busy_ms: int = 0
-    """… at least one request was running; …"""
+    """Time in ms with at least one request running."""
     request_ms: int = 0
-    """… requests running, each by itself."""
+    """Running time in ms, summed over requests."""
     uncached_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
@@ -304,13 +300,13 @@ class EngineHour(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     cost: int = 0
     energy_mj: int | None = None
-    """Millijoule that the site drew for it, by the meters of its GPUs; None: they have none."""
+    """Energy in millijoules that the site used for the engine, by its GPUs' meters; None without meters."""
     declared_mj: int | None = None
-    """By the watts that its spec declares."""
+    """Energy in millijoules by the watts that its spec declares; None if it declares none."""
 
 
 class EnginePrice(Struct, frozen=True, kw_only=True):
-    """In force from `since_ms` on. Rates in nano-USD per million tokens; `hourly` in nano-USD."""
+    """A measured price, in force from `since_ms`. Rates in nano-USD per million tokens; `hourly` in nano-USD."""
 
     version: str
     engine: str
@@ -322,10 +318,10 @@ class EnginePrice(Struct, frozen=True, kw_only=True):
     counted: str
     hourly: int
     wall_ms: int
-    """All hours that are remembered, and those in which it worked: what is older counts for less."""
+    """Time in ms that the engine was up, as remembered; older time counts less. `busy_ms` is the part with work."""
     busy_ms: int
     uncached_tokens: int
-    """The tokens of the last minutes of work."""
+    """Tokens of the last minutes of work, as are the two fields below."""
     cached_tokens: int
     output_tokens: int
 
@@ -335,15 +331,15 @@ class EnginePrice(Struct, frozen=True, kw_only=True):
 
 
 def version_of(engine: str, since_ms: int) -> str:
-    """What charges at this price say: "measured smollm2 2026-11-21T20:31:07Z"."""
+    """Returns the version that charges at this price bear, e.g. `measured smollm2 2026-11-21T20:31:07Z`."""
     return f"{MEASURED}{engine} {datetime.fromtimestamp(since_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def added(one: EngineHour, other: EngineHour) -> EngineHour:
-    """Of the same engine; who, when and where are the first's."""
+    """Returns the sum of two rows of an engine. Engine, hour, gateway and `external` are those of `one`."""
     known = {name: [hour for row in (one, other) if (hour := getattr(row, name)) is not None] for name in ADDITIVE}
     return structs.replace(one, **{name: sum(hours) if hours else None for name, hours in known.items()})
 
 
 ADDITIVE = tuple(name for name in EngineHour.__struct_fields__ if name not in ("engine", "hour", "gateway", "external"))
-"""Fields that are sums."""
+"""Names of the fields that are summed."""

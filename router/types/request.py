@@ -1,4 +1,4 @@
-"""A request as it was parsed, who sent it, and its classification."""
+"""A parsed request, its caller, and its classification."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from router.types.clock import now_ms
 from router.types.target import Capability, Task
 
-# Which languages a request is about.
+# The languages that a request is about.
 
 
 class Languages(Struct, frozen=True):
-    """ISO 639-1 codes, and English names; "" where it is not clear."""
+    """Languages as ISO 639-1 codes and English names; empty if unclear."""
 
     source: str = ""
-    """What its text is in …"""
+    """Language of the request's text."""
     target: str = ""
-    """… and what it is to be translated into, where it says so."""
+    """Language that the text is to be translated into, if the request says so."""
     source_name: str = ""
     target_name: str = ""
     text: str = ""
-    """What its user said last, without the instruction before it ("Translate into French: …")."""
+    """The user's last message, without the instruction that precedes its text ("Translate into French: …")."""
 
     def __repr__(self) -> str:
         return f"Languages({self.source!r}, {self.target!r})"
@@ -39,17 +39,17 @@ class Languages(Struct, frozen=True):
 UNKNOWN = Languages()
 
 
-# Lengths of time as people write them: 30m, 36h, 7d.
+# Lengths of time in readable form: 30m, 36h, 7d.
 
 DAY_MS = 86_400_000
 LONGEST_S = 3_660 * 86_400
-"""Ten years: longer is a lifetime."""
+"""Maximum length of time in seconds: ten years."""
 _LENGTH = re.compile(r"([1-9]\d{0,5})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def seconds(text: str) -> int:
-    """ "36h" → 129600. Raises ValueError, with the remedy."""
+    """Converts a length of time to seconds, e.g. "36h" to 129600. Raises ValueError that says what to write instead."""
     match = _LENGTH.fullmatch(text)
     length = int(match[1]) * _SECONDS[match[2]] if match else 0
     if not 0 < length <= LONGEST_S:
@@ -57,24 +57,24 @@ def seconds(text: str) -> int:
     return length
 
 
-# A request as the steps see it: the caller's own bytes, and the few fields that decisions need.
+# A request as the steps see it: the client's own bytes, and the few fields that decisions need.
 
 
 class Endpoint(StrEnum):
     CHAT = "chat"
     RESPONSES = "responses"
     MESSAGES = "messages"
-    """Anthropic's; its `body` is the chat request that stands for it."""
+    """Anthropic's endpoint. The `body` of its requests is the equivalent chat request."""
     COMPLETIONS = "completions"
     EMBEDDINGS = "embeddings"
 
 
 Path = tuple[str | int, ...]
-"""Keys and indexes from the body down to a value: ("messages", 0, "content")."""
+"""Keys and indexes that lead from the body to a value, e.g. ("messages", 0, "content")."""
 
 
 class Passage(Struct, frozen=True):
-    """One text of a request. `role` is that of its message, empty elsewhere."""
+    """One text of a request. `role` is the role of its message; empty for other texts."""
 
     path: Path
     text: str
@@ -96,7 +96,7 @@ class MessageCall(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """Of a chat: what is said and called in it."""
+    """A message of a chat, with its text and its tool calls."""
 
     role: str
     content: str | Sequence[MessagePart] | None = None
@@ -104,24 +104,24 @@ class Message(Struct, frozen=True):
 
 
 class Modality(StrEnum):
-    """What nobody here can read: it is given the class that the policy has for it."""
+    """Content that can't be scanned. It has the data class that the policy assigns to its modality."""
 
     IMAGE = "image"
     AUDIO = "audio"
     FILE = "file"
-    """A document in a form that isn't text, or one that is linked or stored elsewhere."""
+    """A document that isn't text, or that is linked or stored elsewhere."""
     TOKENS = "tokens"
-    """Text as numbers of a tokenizer."""
+    """Text as token numbers."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What the caller asked for beyond OpenAI's fields (`x-lowpass-*` headers or their `metadata` twins)."""
+    """What the client asked for beyond OpenAI's fields (`x-lowpass-*` headers or the same keys in `metadata`)."""
 
     session: str = ""
     app: str = ""
-    """The application that asks; empty: its key's name."""
+    """Application that sends the request; empty for the name of its key."""
     task: Task | None = None
-    """What it asks for; None: whatever its text says."""
+    """Task of the request; None to derive it from the text."""
     data_class: str = ""
     region: str = ""
     budget: str = ""
@@ -138,82 +138,82 @@ NO_LIMITS = Limits()
 
 
 TYPICAL = (17, 73)
-"""Tokens in a hundred bytes of words, and of all else: fitted on 4,500 prompts in prose, code, maths and Chinese with
-OpenAI's o200k. The rest that is left to learn has a standard deviation of 11 %; by bytes alone it is 33 %."""
+"""Tokens per 100 bytes of words, and of all other text. Fitted on 4,500 prompts in prose, code, maths and Chinese with
+OpenAI's o200k. The remaining error has a standard deviation of 11 %; by bytes alone it is 33 %."""
 WIDE_SHARE = 8
-"""A text counts as one of another script if one byte in so many is beyond ASCII."""
+"""A text counts as being in another script if more than one in this many bytes is beyond ASCII."""
 MEDIA = "+media"
 
 
 class Request(Struct, frozen=True, kw_only=True, dict=True):
-    """One request. `body` keeps every top-level field as the bytes the client sent; nothing unknown is lost."""
+    """One request. `body` keeps every top-level field as the bytes that the client sent, unknown fields included."""
 
     id: str
     endpoint: Endpoint
     model: str
     body: dict[str, Raw]
     chat: dict[str, Raw] | None = None
-    """A Responses request as Chat Completions; None where it can't be said that way."""
+    """A Responses request as Chat Completions; None if it can't be expressed that way."""
     unsaid: tuple[str, str | None] | None = None
-    """Why it can't, and the `param` at fault."""
+    """Why it can't be expressed as chat, and the `param` at fault."""
     raw: bytes = b""
     """The whole body as the client sent it."""
     passages: tuple[Passage, ...] = ()
-    """Every string that would be sent, decoded from JSON: messages, tool schemas, arguments, names of files."""
+    """All strings that would be sent, decoded from JSON: messages, tool schemas, arguments, file names."""
     messages: Sequence[Message] | None = None
-    """Of a chat that holds nothing but texts and calls."""
+    """Messages of a chat that consists of texts and tool calls only; None otherwise."""
     unscannable: frozenset[Modality] = frozenset()
     prompt_bytes: int
-    """Size of the text that the provider will tokenise, JSON marks included; media are counted apart."""
+    """Size in bytes of the text that the provider tokenises, including JSON syntax. Media are counted separately."""
     dense_bytes: int = 0
-    """Those of them that are not of words in small letters: tokens of digits, marks and most scripts are short."""
+    """The part of `prompt_bytes` that is not words in small letters, and so has more tokens per byte."""
     wide_bytes: int = 0
-    """Those beyond ASCII."""
+    """The part of `prompt_bytes` that is beyond ASCII."""
     images: int = 0
     low_images: int = 0
     audio_seconds: int = 0
-    """At most: by the size of the recordings."""
+    """Upper bound on the length of recordings, derived from their size."""
     file_bytes: int | None = 0
-    """Size of documents; None: they are linked, and their size is not known."""
+    """Size of documents in bytes; None if they are linked, so that their size is unknown."""
     caches: bool = False
-    """It asks the provider to keep part of the prompt …"""
+    """Whether the request asks the provider to cache a part of the prompt."""
     caches_long: bool = False
-    """… for longer than by default."""
+    """Whether it asks to cache it for longer than by default."""
     service_tier: str = ""
     needs: frozenset[Capability] = frozenset()
     stream: bool = False
     stream_usage: bool = False
-    """The client asked for the usage chunk."""
+    """Whether the client asked for a usage chunk."""
     n: int = 1
     prompts: int = 1
-    """Completions and embeddings take several, each with choices of its own."""
+    """Number of prompts: completions and embeddings accept several, each with its own choices."""
     best_of: int = 1
-    """Of so many completions the provider picks, and charges all."""
+    """Number of completions among which the provider picks. It charges for all of them."""
     max_output: int | None = None
     effort: str | None = None
     limits: Limits = NO_LIMITS
     languages: Languages | None = None
-    """What is known of them without its text; None: the text says it."""
+    """Languages if known without the text; None to detect them from the text."""
 
     @property
     def text(self) -> str:
-        """All passages, a line each."""
+        """All passages, joined by newlines."""
         return "\n".join(passage.text for passage in self.passages)
 
     @cached_property
     def choices(self) -> int:
-        """Answers that are generated and charged."""
+        """Number of answers that are generated and charged."""
         return max(self.n, self.best_of) * self.prompts
 
     @cached_property
     def rough_tokens(self) -> int:
-        """Of its text, for any target."""
+        """Approximate number of tokens of the text, for any target."""
         words, dense = self.prompt_bytes - self.dense_bytes, self.dense_bytes
         return 1 + (words * TYPICAL[0] + dense * TYPICAL[1]) // 100
 
     @cached_property
     def script(self) -> str:
-        """What kind of input it is, as far as counting its tokens goes."""
+        """Kind of input, as far as token counts depend on it."""
         kind = "tools" if Capability.TOOLS in self.needs else "text"
         if self.images or self.audio_seconds or self.file_bytes != 0:
             return kind + MEDIA
@@ -223,8 +223,8 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Allowance(Struct, frozen=True):
-    """How much a key may do: what it may spend in a window (nano-USD), requests and tokens a minute, and requests in
-    progress. None: not limited."""
+    """Limits of a key: spending per window in nano-USD, requests and tokens per minute, and requests in progress. None
+    means unlimited."""
 
     nano: int | None
     window: Literal["hour", "day", "week", "month", "year", "lifetime"]
@@ -234,7 +234,7 @@ class Allowance(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Who asks: a key and what it may do. Empty sets allow everything; `id` is empty on an open loopback gateway."""
+    """The key that makes a request, and its rights. Empty sets allow all; `id` is empty on an open loopback gateway."""
 
     id: str = ""
     name: str = ""
@@ -245,12 +245,12 @@ class Caller(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     budget: str = ""
     min_class: str = ""
-    """The least class of everything that it sends."""
+    """Minimum data class of everything that the key sends."""
     scopes: frozenset[str] = frozenset()
     allowance: Allowance | None = None
 
 
-# What a key may do, as a command or a request of an administrator says it.
+# What a key may do, as stated by a command or by an administrator's request.
 
 SCOPES = ("reports", "feedback", "admin")
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -266,25 +266,25 @@ class KeyTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tags: tuple[Name, ...] = ()
     scopes: tuple[str, ...] = ()
     budget: str = ""
-    """A budget of the policy, or one that was split off, that binds it."""
+    """Budget of the policy, or child budget, that limits the key."""
     team: str = ""
     organisation: str = ""
     min_class: str = ""
-    """The least class of what it sends; empty: the policy's default."""
+    """Minimum data class of what the key sends; empty for the policy's default."""
     limit_usd: Decimal | None = None
-    """What it may spend in `window`."""
+    """Maximum spending per `window`, in USD."""
     window: Literal["hour", "day", "week", "month", "year", "lifetime"] = "month"
     rpm: Rate | None = None
-    """Requests a minute."""
+    """Maximum requests per minute."""
     tpm: Rate | None = None
-    """Tokens a minute, input and output."""
+    """Maximum tokens per minute, input and output together."""
     parallel: Rate | None = None
-    """Requests in progress."""
+    """Maximum requests in progress."""
     expires: str | None = None
-    """A length of time from now, such as 90d, or a date; in a stored key the date. None: never."""
+    """A length of time from now, such as 90d, or a date; in a stored key a date. None if it never expires."""
 
     def check(self) -> None:
-        """Raises ValueError for what no key can be given."""
+        """Raises ValueError for terms that no key can have."""
         if not all(text.isprintable() for text in (self.name, *self.tags, self.team, self.organisation)):
             raise ValueError("a name has characters that can't be printed")
         if unknown := [scope for scope in self.scopes if scope not in SCOPES]:
@@ -296,7 +296,7 @@ class KeyTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def expires_ms(self) -> int | None:
-        """Raises ValueError for what is no date and no length of time."""
+        """Unix time in ms at which the key expires. Raises ValueError if `expires` is no date and no length of time."""
         if self.expires is None:
             return None
         if self.expires[:-1].isdigit():
@@ -311,11 +311,11 @@ class KeyTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return expires_ms
 
 
-# A request with placeholders in the place of what was found in it.
+# A request in which placeholders replace the findings.
 
 
 class Redacted(Struct, frozen=True):
-    """`classes` are those of `request` as it is now; `values` what each placeholder stands for. Never logged."""
+    """`request` has placeholders, `classes` are its classes, `values` maps placeholders to originals. Never logged."""
 
     request: Request
     classes: frozenset[str]
@@ -325,12 +325,12 @@ class Redacted(Struct, frozen=True):
         return f"Redacted({len(self.values)} values)"
 
 
-# What a session has seen: its classes stick until a new session begins.
+# Data classes seen in a session. They apply until a new session begins.
 
 
 class SessionClasses(Struct, frozen=True):
-    """Classes that a session has had. `found` ones are known from findings alone, which redaction can take away;
-    `permanent` ones were declared (header), or stood for what can't be read."""
+    """Data classes that a session has had. `found` are known from findings alone, which redaction can remove;
+    `permanent` were declared (header) or come from content that can't be read."""
 
     permanent: frozenset[str] = frozenset()
     found: frozenset[str] = frozenset()
@@ -340,45 +340,45 @@ CLEAN = SessionClasses()
 
 
 def session_key(caller_id: str, session: str) -> str:
-    """Another key's session of the same name is another session."""
+    """Returns a session's key, which keeps sessions of different callers apart even if their names are equal."""
     return f"{caller_id}/{session}"
 
 
-# What was seen in a request.
+# What was detected in a request.
 
 Traits: TypeAlias = NDArray[np.float32]
 TASKS = tuple(task for task in Task if task not in (Task.EMBEDDING, Task.GUARD))
-"""Those that a text can look like."""
+"""Tasks that can be recognised from a text."""
 DIFFICULTY, DIFFICULTY_SD, UNFAMILIARITY, OUTPUT, OUTPUT_SD, THINKING, SHARE = range(1, 8)
 TRAITS = SHARE + len(TASKS)
-"""Components of `Reading.traits`: 1; then as named, each divided by its scale; then a share for each of `TASKS`."""
+"""Number of components of `Reading.traits`: a constant 1, the named ones over their scales, and a share per task."""
 SCALES = {DIFFICULTY: 8.0, DIFFICULTY_SD: 4.0, UNFAMILIARITY: 1.0, OUTPUT: 10.4, OUTPUT_SD: 3.0, THINKING: 2.0}
 STEPS = 127
-"""Traits are whole multiples of one over this, so that a signed byte holds each of them exactly."""
+"""Traits are multiples of 1/127, so that each fits exactly into a signed byte."""
 MOST_OUTPUT_SD = 1.2
 STATED_SD = 0.5
-"""Of the logarithm of an answer's tokens, where the request says how many; of all others it is more."""
+"""Standard deviation of the log of an answer's tokens if the request states their number; otherwise it is higher."""
 USUAL_OUTPUT = 500.0
-"""Mean of `TokensRead.visible` over everyday requests (the anchors of tools/anchors) …"""
+"""Mean of `TokensRead.visible` over everyday requests (the anchors of tools/anchors)."""
 USUAL_THINKING = 0.46
-"""… and of the second."""
+"""Mean of `TokensRead.thinking` over the same requests."""
 
 
 class Finding(Struct, frozen=True):
-    """A detector's hit: where, never what. Offsets are characters of the passage at `path`."""
+    """A detector's hit: its place, never its text. Offsets are characters of the passage at `path`."""
 
     detector: str
-    """Kind and form: "identifiers.iban"."""
+    """Detector and form, e.g. `identifiers.iban`."""
     data_class: str
     path: Path = ()
     start: int = 0
     end: int = 0
     exact: bool = True
-    """These characters are the value itself, and can be replaced; else it hides here (encoded, split, escaped)."""
+    """Whether these characters are the value itself and can be replaced. Otherwise it is encoded, split or escaped."""
 
 
 class Cause(Struct, frozen=True):
-    """Why a request has a class: `by` is a detector, or "default", "key", "header", "session", "unscannable.image" …"""
+    """Why a request has a class. `by` is a detector, or `default`, `key`, `header`, `session`, `unscannable.image` …"""
 
     data_class: str
     by: str
@@ -386,33 +386,33 @@ class Cause(Struct, frozen=True):
 
 
 class TokensRead(NamedTuple):
-    """What a request's text foretells of a usual target's answer; usual figures where the text was not read."""
+    """What a request's text predicts about a typical target's answer. The defaults apply if the text was not read."""
 
     visible: float = USUAL_OUTPUT
-    """Tokens per choice: the mean of a lognormal whose tail is cut."""
+    """Visible tokens per choice: the mean of a lognormal distribution whose tail is cut."""
     thinking: float = USUAL_THINKING
-    """How much of its usual thinking the target needs: about 0 for a greeting, 1 for a hard problem."""
+    """Share of its usual thinking that the target needs: about 0 for a greeting, 1 for a hard problem."""
     stated: bool = False
-    """The request says how long the answer is to be."""
+    """Whether the request states how long the answer is to be."""
 
 
 USUAL_READ = TokensRead()
 
 
 class Reading(Struct, frozen=True, eq=False, dict=True):
-    """What estimates go by: numbers of a request's text and form, from which no text can be read."""
+    """Numbers that estimates use, derived from a request's text and form. The text can't be recovered from them."""
 
     traits: Traits
-    """[TRAITS], about -1 … 1."""
+    """Shape [TRAITS]; values from about -1 to 1."""
 
     @property
     def difficulty(self) -> float:
-        """Logit of the share of usual targets that fail such a request."""
+        """Logit of the share of typical targets that fail such a request."""
         return float(self.traits[DIFFICULTY]) * SCALES[DIFFICULTY]
 
     @property
     def output(self) -> float:
-        """Visible tokens of a usual target's answer: the median."""
+        """Median number of visible tokens of a typical target's answer."""
         return exp(float(self.traits[OUTPUT]) * SCALES[OUTPUT])
 
     @cached_property
@@ -422,16 +422,16 @@ class Reading(Struct, frozen=True, eq=False, dict=True):
         return TokensRead(mean, float(self.traits[THINKING]) * SCALES[THINKING], sd <= STATED_SD)
 
     def share(self, task: Task) -> float:
-        """How likely the request is of that task."""
+        """Returns the probability that the request is of the given task."""
         return float(self.traits[SHARE + TASKS.index(task)])
 
     def packed(self) -> bytes:
-        """A signed byte for each trait."""
+        """Returns the traits as signed bytes."""
         return np.rint(self.traits * STEPS).astype(np.int8).tobytes()
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Reading":
-        """ValueError: these are traits of another version."""
+        """Restores a reading from signed bytes. Raises ValueError if they are of another version."""
         if len(packed) != TRAITS:
             raise ValueError(f"{len(packed)} traits")
         return cls(np.frombuffer(packed, np.int8).astype(np.float32) / np.float32(STEPS))
@@ -441,24 +441,24 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-# Which template a request comes from: what its application sends again and again, as a digest.
+# The template of a request: a digest of what its application sends again and again.
 
 TENANT_DIGITS, APPLICATION_DIGITS, TEMPLATE_DIGITS = 8, 14, 24
-"""Digits of a template, the first of which stand for its tenant (zeros where no keys are) and for its application."""
+"""Hex digits of a template: up to the end of its tenant (zeros without keys), of its application, and in total."""
 LONGEST_INSTRUCTIONS = 4_096
-"""Characters of the instructions that count, so that the digest of any prompt has a bound."""
+"""Maximum number of characters of the instructions that enter the digest."""
 _INSTRUCTIONS = ("system", "developer")
 _OFFERS = ("tools", "functions", "response_format", "text")
-"""Fields of a body that an application sends as they are: tools with their schemas, and the form of the answer."""
+"""Fields of a body that an application sends unchanged: tools with their schemas, and the form of the answer."""
 _values = re.compile(r"\S*[0-9]\S*")
 
 
 def template(request: Request, route: str, app: str, tenant: str = "") -> str:
-    """24 hexadecimal digits, the same in every process; no text can be read from them. The first eight stand for
-    `tenant`, whose own the template is: an organisation, else a key. The next six stand for its application: `route`
-    and `app`.
+    """Returns the template as 24 hex digits, equal in every process. They reveal no text. The first eight stand for
+    `tenant`, which owns the template (an organisation, else a key), the next six for the application (`route` and
+    `app`).
 
-    Words with a digit in them are dates, ids and numbers: they are not told apart, and neither is white space.
+    Words with digits (dates, ids, numbers) count as equal, and white space is ignored.
     """
     digest = blake2b(digest_size=(TEMPLATE_DIGITS - APPLICATION_DIGITS) // 2)
     left = LONGEST_INSTRUCTIONS
@@ -476,7 +476,7 @@ def template(request: Request, route: str, app: str, tenant: str = "") -> str:
 
 
 def instructions(request: Request) -> int:
-    """Bytes with which all requests of a template begin: instructions, and tools with their schemas."""
+    """Returns the number of bytes that all requests of a template begin with: instructions, and tools with schemas."""
     texts = sum(
         len(passage.text.encode(errors="replace")) for passage in request.passages if passage.role in _INSTRUCTIONS
     )
@@ -484,13 +484,13 @@ def instructions(request: Request) -> int:
 
 
 def tenant_of(template: str) -> str:
-    """Empty without keys, and of templates of versions that told no tenants apart."""
+    """Returns the tenant's digits; empty without keys, and for templates of versions that had no tenants."""
     known = len(template) in (APPLICATION_DIGITS, TEMPLATE_DIGITS) and template[:TENANT_DIGITS].strip("0")
     return template[:TENANT_DIGITS] if known else ""
 
 
 def application_of(template: str) -> str:
-    """What all templates of an application begin with; empty for what is none."""
+    """Returns the digits that all templates of an application begin with; empty if `template` is not a template."""
     return template[:APPLICATION_DIGITS] if len(template) == TEMPLATE_DIGITS else ""
 
 
@@ -498,12 +498,12 @@ _NO_INSTRUCTIONS = blake2b(digest_size=(TEMPLATE_DIGITS - APPLICATION_DIGITS) //
 
 
 def instructed(template: str) -> str:
-    """The template, unless its requests have neither instructions nor tools: those are as different as can be."""
+    """Returns the template, or "" if its requests have neither instructions nor tools and so little in common."""
     return "" if template.endswith(_NO_INSTRUCTIONS) else template
 
 
 class Latest(dict[K, V]):
-    """The `most` entries that were put last."""
+    """A dict that keeps the `most` entries that were put last."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -518,19 +518,19 @@ class Latest(dict[K, V]):
 
 
 def oldest(known: Mapping[K, object], newest: K, template: Callable[[K], str] = str) -> K:
-    """What to forget of a full memory in the order of use, one key of which is new: of a tenant that fills an eighth of
-    it its own, so that none can make another's forgotten."""
+    """Returns the key to drop from a full memory in order of use, to which `newest` was added: the tenant's own oldest
+    key if the tenant fills more than an eighth, else the oldest, so that no tenant can displace the others' keys."""
     tenant = tenant_of(template(newest))
     own = [key for key in known if tenant_of(template(key)) == tenant] if tenant else []
     return own[0] if len(own) > len(known) // 8 else next(iter(known))
 
 
 class Classification(Struct, frozen=True, kw_only=True):
-    """`data_class` is the highest of `classes`, and only its name in rows and replies: every class that was seen binds.
+    """`data_class` is the highest of `classes`; rows and replies name only it, but all classes apply.
 
-    `difficulty` is the share of usual targets that fail such a request, 0 … 1; `unfamiliarity` how far it is from
-    anything that estimates were built on, 0 … 1. `findings` are for explaining and redacting; rows keep the causes,
-    which count them.
+    `difficulty` is the share of typical targets that fail such a request, 0 to 1. `unfamiliarity` is the distance from
+    everything that estimates were built on, 0 to 1. `findings` serve to explain and to redact; rows only keep the
+    causes, which count them.
     """
 
     data_class: str
@@ -540,18 +540,18 @@ class Classification(Struct, frozen=True, kw_only=True):
     task: Task = Task.CHAT
     unfamiliarity: float = 1.0
     reading: Reading | None = None
-    """None: nothing was read, as for embeddings, or not yet, where the route does not choose by it …"""
+    """None if nothing was read, as for embeddings, or if it is read later because the route does not need it."""
     read_late: bool = False
-    """… and so it was read once the request was answered."""
+    """Whether the text was read only after the request was answered."""
     app: str = ""
-    """The application that it comes from …"""
+    """Application that sent the request."""
     template: str = ""
-    """… and a digest of what the application sends again and again (`template`)."""
+    """Digest of what the application sends again and again (`template`)."""
     findings: tuple[Finding, ...] = ()
     possible: tuple[Finding, ...] = ()
-    """Hits that are only possible, of classes that nothing else gives: they count, for want of a no."""
+    """Possible findings, of classes without a certain one. They count unless a second opinion denies them."""
 
     @property
     def unread(self) -> bool:
-        """Difficulty and task are not known yet."""
+        """Whether difficulty and task are still unknown."""
         return self.reading is None and self.task is not Task.EMBEDDING

@@ -1,4 +1,4 @@
-"""Word lists and patterns, which stand in YAML beside the code that uses them. Each file is read once."""
+"""Word lists and patterns in YAML files beside the code that uses them. Each file is read once."""
 
 import re
 from functools import cache
@@ -12,13 +12,13 @@ _REFERENCE = re.compile("«([a-z0-9_]+)»")
 
 @cache
 def table(path: str) -> Any:
-    """`path`: below the package `router`."""
+    """Returns the content of a YAML file. `path` is relative to the package `router`."""
     return yaml.load((Path(__file__).parents[1] / path).read_text("utf-8"), yaml.CSafeLoader)
 
 
 @cache
 def patterns(path: str, **given: str) -> dict[str, Any]:
-    """Patterns by name. A list holds alternatives; «name» stands for one that is given, or that the file has above."""
+    """Returns a file's patterns by name. Lists are alternatives; «name» stands for a given or an earlier pattern."""
     known: dict[str, Any] = {**given}
 
     def filled(value: Any) -> Any:

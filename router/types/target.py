@@ -1,4 +1,4 @@
-"""A target, a model at a provider or an engine under one thinking level, and what it is made of."""
+"""A target (a model at a provider or on an engine, at one thinking level) and its parts."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -28,14 +28,14 @@ class Task(StrEnum):
     TOOL_USE = "tool_use"
     EMBEDDING = "embedding"
     GUARD = "guard"
-    """Whether a text may pass. Only ever stated, by callers and routes: no text says it of itself."""
+    """Deciding whether a text may pass. Only callers and routes state this task; it is never detected from a text."""
 
 
 # A value that must never be printed.
 
 
 class Secret:
-    """Holds a key; `repr`, `str`, pickling and JSON encoders never see it. Call `reveal()` at the last moment."""
+    """Holds a secret such as an API key. `repr`, `str`, pickling and JSON encoders never show it, only `reveal()`."""
 
     __slots__ = ("_value",)
 
@@ -58,102 +58,102 @@ class Secret:
         raise TypeError("a Secret is not pickled")
 
 
-# What serves models here: engines that lowpass launches or watches, and how busy they are.
+# Local engines, which lowpass launches or watches, and their load.
 
 
 class Status(StrEnum):
     STARTING = "starting"
     READY = "ready"
     DRAINING = "draining"
-    """It finishes what it has and is given nothing more."""
+    """The engine finishes its requests and gets no new ones."""
     SLEEPING = "sleeping"
-    """Its weights are not on the GPU; the next request for it wakes it."""
+    """The weights are not on the GPU. The next request wakes the engine."""
     RESTARTING = "restarting"
     FAILED = "failed"
-    """The first start failed, which trying again does not mend."""
+    """The first start failed for a reason that a retry does not remove."""
     STOPPED = "stopped"
 
 
 SERVING = (Status.READY, Status.SLEEPING)
-"""It can be asked."""
+"""Statuses of replicas that can be asked."""
 
 
 class BilledHours(StrEnum):
-    """Which hours of a machine its tokens pay for."""
+    """Which hours of a machine the price of its tokens covers."""
 
     MARGINAL = "marginal"
-    """Those in which it worked; idle time is reported apart."""
+    """Hours with work. Idle time is reported separately."""
     FULL = "full"
-    """All, idle ones too."""
+    """All hours, idle ones included."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What a replica's `/metrics` said. Gauges are of that moment, all else counts since its start; times in s."""
+    """A replica's `/metrics`. Gauges are current values; all else is counted since the replica's start. Times in s."""
 
     at_ms: int
     running: int = 0
     waiting: int = 0
     kv_cache: float | None = None
-    """Share of the KV cache in use, 0 … 1; None: the engine does not say."""
+    """Share of the KV cache in use, from 0 to 1; None if the engine does not report it."""
     rejected: int = 0
-    """Turned away since they would have had to queue."""
+    """Requests that were turned away because they would have had to queue."""
     preempted: int = 0
     prompt: int = 0
-    """Tokens read, cached ones included …"""
+    """Input tokens, cached ones included."""
     cached: int = 0
-    """… and those of them that the prefix cache had."""
+    """Input tokens that came from the prefix cache."""
     output: int = 0
     prefill_s: float = 0.0
-    """Summed over requests: two at a time for a second are two …"""
+    """Prefill time in seconds, summed over requests: two requests at a time for one second count as two."""
     decode_s: float = 0.0
     queue_s: float = 0.0
     finished: int = 0
 
 
 class EngineState(Struct, frozen=True, kw_only=True):
-    """A snapshot of one replica. `last_error` says why it last ended, in one line that never holds a prompt's text."""
+    """A snapshot of one replica. `last_error` is one line on why it last ended; it never contains a prompt's text."""
 
     name: str
     model: str
     status: Status
     replica: int = 0
     url: str = ""
-    """Base URL, with its `/v1`."""
+    """Base URL, including `/v1`."""
     restarts: int = 0
     pid: int | None = None
     last_error: str = ""
     load: Load | None = None
-    """None: not known, or no longer."""
+    """Latest load; None if unknown or no longer known."""
 
 
 class ServedEngine(Struct, frozen=True, kw_only=True):
-    """What a target is told of the engine that its policy names."""
+    """Facts about an engine that a target of the policy names."""
 
     name: str
     urls: tuple[str, ...]
-    """A base URL for each replica."""
+    """Base URL of each replica."""
     model: str = ""
-    """What the engine calls the model; empty: what the card calls it."""
+    """The engine's name for the model; empty if it is the card's name."""
     adapters: frozenset[str] = frozenset()
-    """LoRA adapters that it serves beside the model, by the names that requests call them by."""
+    """LoRA adapters that the engine serves beside the model, by the names that requests use."""
     slots: int = 1
-    """Requests that a replica works on at a time; more wait in its queue."""
+    """Number of requests that a replica works on at a time. Others wait in its queue."""
     hourly: int = 0
-    """nano-USD for an hour of all replicas; 0: nobody said, and the card's price holds."""
+    """Cost of all replicas in nano-USD per hour; 0 if not stated, so that the card's price applies."""
     planned: Price | None = None
-    """What its tokens may cost by that, before any was served: an estimate. None: it can't be told."""
+    """Estimated price of its tokens before any was served, derived from `hourly`; None if it can't be estimated."""
     counted: BilledHours = BilledHours.MARGINAL
     thinking_exact: bool = False
-    """It has a reasoning parser, so that `thinking_token_budget` is kept to the token."""
+    """Whether a reasoning parser enforces `thinking_token_budget` to the token."""
     thinking_written: int = 0
-    """Tokens that its template writes after the mark that opens thinking: the engine counts them as thought."""
+    """Tokens that the template writes after the mark that opens thinking. The engine counts them as thinking."""
     thinking_forced: int = 0
-    """Thinking tokens by which it may go beyond a budget: what it writes to end a thought that it cuts off."""
+    """Maximum thinking tokens beyond the budget, which the engine writes to end thinking that it cuts off."""
     mistakes: tuple[tuple[str, str], ...] = ()
-    """What is wrong with its spec, each with the remedy: no target can name it then."""
+    """Mistakes in its spec, each with a remedy. No target can use an engine with mistakes."""
 
 
-# What can serve a request: a model of a provider at an effort, with everything needed to judge and reach it.
+# What can serve a request: a provider's model at an effort, with everything needed to judge and reach it.
 
 
 class Capability(StrEnum):
@@ -169,24 +169,24 @@ class Capability(StrEnum):
     LOGPROBS = "logprobs"
     N = "n"
     RESPONSES = "responses"
-    """The provider's own Responses endpoint: for what can't be said as chat. Stated by `Quirks.responses`."""
+    """The provider's own Responses endpoint, for what chat can't express. Stated by `Quirks.responses`."""
 
 
 class Benchmark(StrEnum):
-    """Public benchmarks whose scores say what a model can do."""
+    """Public benchmarks whose scores tell what a model can do."""
 
     MMLU_PRO = "mmlu_pro"
     MMLU = "mmlu"
     SIMPLEQA = "simpleqa"
     CRUX = "crux"
     MATH_L5 = "math_l5"
-    """Level 5 of MATH: its hardest."""
+    """Level 5 of MATH, the hardest."""
     SWE_BENCH_VERIFIED = "swe_bench_verified"
     AIDER_POLYGLOT = "aider_polyglot"
 
 
 class Wire(StrEnum):
-    """Wire formats; one file each in `adapters/`."""
+    """Wire formats. Each has a file in `adapters/`."""
 
     OPENAI_COMPATIBLE = "openai_compatible"
     ANTHROPIC = "anthropic"
@@ -195,7 +195,7 @@ class Wire(StrEnum):
 
 
 class Contract(StrEnum):
-    """What a provider promises about thinking (docs/thinking.md)."""
+    """What a provider guarantees about thinking (docs/thinking.md)."""
 
     EXACT = "exact"
     TARGET = "target"
@@ -206,7 +206,7 @@ class Contract(StrEnum):
 
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
-"""Effort words from least to most, over all providers."""
+"""Effort levels of all providers, from least to most."""
 
 
 class ThinkingField(StrEnum):
@@ -222,57 +222,57 @@ class ThinkingField(StrEnum):
 
 
 class Thinking(Struct, frozen=True, kw_only=True, cache_hash=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A model's thinking contract. `levels` go from least to most; `tokens` gives a typical p90 for each level."""
+    """A model's thinking contract. `levels` go from least to most; `tokens` has a typical p90 for each level."""
 
     contract: Contract = Contract.NONE
     levels: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
     unasked: str = ""
-    """The level that is expected where a request says none; empty: the usual one. What is held covers that one."""
+    """Level that is expected if a request asks for none; empty for the usual one. Holds are made for it."""
     minimum: int = 0
-    """Least budget in tokens that the provider accepts, where it takes a number."""
+    """Minimum budget in tokens that the provider accepts, if it takes a number."""
     streamed: bool = False
-    """A stream shows thoughts, or their count, as they come: they can be metered and stopped. Summaries don't count."""
+    """Whether streams show thinking, or its token count, so that it can be metered. Summaries don't count."""
 
     @property
     def can_stop(self) -> bool:
-        """Thinking can be switched off."""
+        """Whether thinking can be switched off."""
         if self.contract in (Contract.NONE, Contract.SWITCH):
             return True
         return self.contract is not Contract.ALWAYS_ON and "none" in self.levels
 
     def typical(self, effort: str = "") -> int:
-        """Tokens at that effort, else at the usual one; 0 for what does not think."""
+        """Returns the typical thinking tokens at an effort, by default the usual one; 0 if the model does not think."""
         usual = next((level for level in (self.unasked, "medium", *self.levels[-1:]) if level in self.levels), "")
         return dict(zip(self.levels, self.tokens, strict=False)).get(effort or usual, 0)
 
 
 class Licence(Struct, frozen=True, kw_only=True):
-    """What a model's licence permits. None: not known, which permits nothing that a policy asks for."""
+    """What a model's licence permits. None means unknown, and then nothing is permitted that a policy requires."""
 
     id: str
     commercial: bool | None = None
     train_on_outputs: bool | None = None
-    """Outputs may be used to train or steer other models."""
+    """Whether outputs may be used to train or steer other models."""
     users_max: int | None = None
-    """Monthly active users of the product up to which it holds; None: no limit (where the rest is known)."""
+    """Maximum monthly active users of the product; None for no limit (if the other terms are known)."""
 
 
 class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a provider promises about the data that it is sent. None and "" mean: not stated, so not promised."""
+    """What a provider guarantees about data sent to it. None and "" mean not stated, and so not guaranteed."""
 
     training: bool | None = None
-    """It may train on inputs."""
+    """Whether the provider may train on inputs."""
     retention_days: int | None = None
-    """How long inputs and outputs are kept, abuse logs included."""
+    """Number of days that inputs and outputs are kept, abuse logs included."""
     baa: bool = False
-    """A business associate agreement (45 CFR 164.504(e)) covers it."""
+    """Whether a business associate agreement (45 CFR 164.504(e)) covers the data."""
     verify: str = ""
-    """Where its answers state the region: "usage.NAME" (the adapter reads it) or "header:NAME"."""
+    """Where answers state the region: `usage.NAME` (read by the adapter) or `header:NAME`; empty if nowhere."""
     evidence: str = ""
-    """The contract or the page that says all this."""
+    """Contract or page that states these terms."""
     expires_ms: int | None = None
-    """From then on the evidence proves nothing, and the target serves nobody (Unix ms)."""
+    """Unix time in ms at which the evidence expires and the target stops serving; None if it does not expire."""
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -280,7 +280,7 @@ class Model(Struct, frozen=True, kw_only=True):
 
     id: str
     name: str
-    """What the provider calls it."""
+    """The provider's name for the model."""
     context: int
     max_output: int
     capabilities: frozenset[Capability]
@@ -290,50 +290,50 @@ class Model(Struct, frozen=True, kw_only=True):
     parameters_b: float | None = None
     active_b: float | None = None
     scores: dict[Benchmark, float] = field(default_factory=dict)
-    """Shares of questions that it answers right, 0 … 1."""
+    """Shares of questions that the model answers right, from 0 to 1."""
     scored: Thinking | None = None
-    """That of the card which these scores are of; None: its own."""
+    """Thinking contract of the card that the scores belong to; None for the model's own."""
 
 
 class AbandonedAnswer(StrEnum):
-    """What becomes of an answer that its client left."""
+    """What happens to an answer whose client has left."""
 
     READ_ON = "read_on"
-    """It is read to its end, as the provider writes and bills it all the same."""
+    """It is read to its end, since the provider writes and bills all of it anyway."""
     CANCEL = "cancel"
-    """Its connection is closed: the provider stops writing."""
+    """Its connection is closed, and the provider stops writing."""
 
 
 class Quirks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a provider departs from OpenAI's chat wire, as data."""
+    """How a provider departs from OpenAI's chat API, as data."""
 
     max_tokens_field: str = "max_tokens"
     thinking_field: ThinkingField = ThinkingField.NONE
     stream_usage: bool = True
-    """Ask for usage with `stream_options.include_usage`."""
+    """Whether to ask for usage with `stream_options.include_usage`."""
     usage_counts_one_choice: bool = False
-    """With n > 1 the reported usage covers one choice only."""
+    """Whether the reported usage covers only one choice if n > 1."""
     grammar_tools: bool = False
-    """Tools are not enforced: the adapter asks for them through a JSON schema."""
+    """Whether the provider does not enforce tools, so that the adapter requests them by a JSON schema."""
     strict_tools: bool = False
-    """Arguments of a forced call keep to their schema only if the tool is `strict`: the adapter says that they are."""
+    """Whether arguments of a forced call follow their schema only in `strict` tools; the adapter then sets `strict`."""
     responses: bool = False
-    """Has `/v1/responses` of its own."""
+    """Whether the provider has its own `/v1/responses`."""
     private: dict[str, Any] = field(default_factory=dict)
-    """Request fields that forbid the provider to keep or train on a request; an object joins the client's own."""
+    """Request fields that forbid the provider to keep or train on a request. Objects are merged into the client's."""
     refuses: frozenset[str] = frozenset()
-    """Request fields that the provider answers with an error; dropped. `messages.NAME` is a member of messages, of
-    their parts and of tools."""
+    """Request fields that the provider answers with an error, and that are dropped. `messages.NAME` is a member of
+    messages, of their parts and of tools."""
     tokenize: Literal["", "vllm", "llama_cpp"] = ""
-    """How a local engine, beside its API, is asked how many tokens a prompt has; empty: it can't be."""
+    """API by which a local engine can be asked for the token count of a prompt; empty if it has none."""
     asked_only: bool = False
-    """Models that can do without thinking think only where they are asked to."""
+    """Whether models with optional thinking think only if asked to."""
     units: dict[str, int] = field(default_factory=dict)
-    """What each call uses beside its tokens, such as a search: it is held; the provider states what it charged."""
+    """Billed units of each call beside its tokens, such as a search. They are held; the provider states their cost."""
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """Who runs the model. `jurisdiction` is the ISO 3166 code of the legal entity's country."""
+    """Provider of a model. `jurisdiction` is the ISO 3166 code of the legal entity's country."""
 
     id: str
     wire: Wire
@@ -343,53 +343,53 @@ class Provider(Struct, frozen=True, kw_only=True):
     jurisdiction: str = ""
     local: bool = False
     terms: Terms = Terms()
-    """Of its standard offer; a target may have better ones by contract."""
+    """Terms of its standard offer. A target may have better terms by contract."""
     quirks: Quirks = Quirks()
     abandoned: AbandonedAnswer = AbandonedAnswer.READ_ON
-    """Of streams."""
+    """What happens to streams whose client has left."""
     prices: Mapping[str, Price] = {}
-    """Of all its models in the catalog, by the names that it calls them: it may serve another one than was asked."""
+    """Prices of all its catalog models by the provider's names, as it may serve another model than was asked for."""
     encodings: Mapping[str, str] = {}
-    """By patterns of those names: the encoding in which OpenAI counts a model's tokens; others are estimated."""
+    """By pattern of model names: the encoding with which OpenAI counts tokens. Other counts are estimated."""
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
-    """Milliseconds; `first` runs from the request's last byte to the first of the answer's body."""
+    """Timeouts in ms. `first` lasts from the last byte of the request to the first byte of the answer's body."""
 
     connect: int = 5_000
     first: int = 60_000
     between: int = 30_000
     total: int = 600_000
     read_on: int = 0
-    """For so long an answer that is late may still come, to whoever reads it on (`UpstreamFailure.late`)."""
+    """Extra time in ms in which a late answer may still arrive and be read (`UpstreamFailure.late`); 0 for none."""
 
 
 PROMPT_VARIABLES = ("messages", "system", "input", "text", "source", "target", "source_code", "target_code")
-"""What a template is told: messages (`role`, `content`), all system prompts, what the user said last, and the same
-without an instruction before it; the language of it and the one that it is to be put into, in English, then in ISO
-639-1, "" where they are not clear."""
+"""Variables of a prompt template: messages (`role`, `content`); all system prompts; the user's last message; the same
+without an instruction before its text; its language and the one to translate into, as English names and as ISO 639-1
+codes, "" if unclear."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
-    """How a model that only completes texts is asked: Jinja over `PROMPT_VARIABLES`."""
+    """How a model that only completes texts is prompted: a Jinja template over `PROMPT_VARIABLES`."""
 
     template: str
     stop: tuple[str, ...] = ()
-    """Where its answer ends."""
+    """Texts that end the answer."""
     bytes: int = 0
-    """At most, of the template's own text in what is sent …"""
+    """Maximum bytes of the template's own text in the prompt."""
     dense: int = 0
-    """… of which not in words in small letters."""
+    """The part of `bytes` that is not words in small letters."""
     times: float = 1.0
-    """How often it repeats what the user said."""
+    """How often the template repeats the user's text."""
 
 
 SNAPSHOT = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|\d{3,4}|latest)$")
-"""How providers mark one state of a model: gpt-5-2025-08-07, claude-opus-4-1-20250805, gemini-2.5-pro-001."""
+"""Suffix for a snapshot of a model: gpt-5-2025-08-07, claude-opus-4-1-20250805, gemini-2.5-pro-001."""
 
 
 class Target(Struct, frozen=True, kw_only=True, dict=True):
-    """A (model, effort) at one place: the unit that is estimated, chosen, called and charged."""
+    """A model and effort at one place: the unit that is estimated, chosen, called and charged."""
 
     id: str
     model: Model
@@ -403,39 +403,39 @@ class Target(Struct, frozen=True, kw_only=True, dict=True):
     timeouts: Timeouts = Timeouts()
     retries: int = 1
     max_event_bytes: int = 1_048_576
-    """Of its streams: an unfinished event that is larger ends the answer."""
+    """Maximum size of an unfinished event in bytes. A larger one ends the stream."""
     rejects: bool = False
-    """A request with fields that its wire lacks is refused; else it is sent without them."""
+    """Whether a request with unsupported fields is refused. Otherwise it is sent without these fields."""
     hourly: int | None = None
-    """nano-USD for an hour of its machine: estimates divide it by what was measured. None: the list price holds."""
+    """Cost of its machine in nano-USD per hour, from which estimates derive a price; None for the list price."""
     engine: ServedEngine | None = None
-    """The engine behind it, of `engine` in the policy; `base_url` is that of its first replica."""
+    """Engine of the target, from `engine` in the policy. `base_url` is that of its first replica."""
     max_wait_ms: int | None = None
-    """With a longer queue it is asked only where nobody else can; None: a route's deadline alone says so."""
+    """Wait in ms above which it is asked only if no other target can serve; None to use only the route's deadline."""
     tasks: frozenset[Task] = frozenset()
-    """A specialist: what it is for, and nothing else. Empty: anything."""
+    """Tasks of a specialist, which gets no others; empty for any task."""
     languages: frozenset[str] = frozenset()
-    """ISO 639-1 codes that it can read and write; empty: any."""
+    """ISO 639-1 codes of languages that it can read and write; empty for any."""
     pass_rate: float | None = None
-    """Of a specialist: the share of its own requests that it is said to answer right. None: as its card lets expect."""
+    """A specialist's stated pass rate on its own tasks; None for what its card suggests."""
     prompt: Prompt | None = None
-    """It completes texts, and chats are put to it in this form."""
+    """Prompt template of a model that only completes texts; None for a chat model."""
     abandoned: AbandonedAnswer | None = None
-    """Streamed or not. None: as `reads_on` says."""
+    """What happens to answers whose client has left, streamed or not; None to decide as `reads_on` describes."""
     served: Price | None = None
-    """Of a dearer model that answers in its place: estimates and holds go by it. None: its own."""
+    """Price of a dearer model that answers in place of this one, for estimates and holds; None for its own price."""
 
     @cached_property
     def reads_on(self) -> tuple[bool, bool]:
-        """Whether what its client left is read to its end: a whole answer, which remote providers write; a stream."""
+        """Whether (whole answers, streams) are read on after the client leaves. Remote providers finish whole ones."""
         if self.abandoned is not None:
             return (self.abandoned is AbandonedAnswer.READ_ON,) * 2
         remote = not self.provider.local
         return remote, remote and self.provider.abandoned is AbandonedAnswer.READ_ON
 
     def price(self, served: str) -> Price | None:
-        """Of the model that answered, by the name that the provider states; its own for another snapshot. Of one that
-        the catalog does not have: its own, or if it is dearer that of the model whose name begins the stated one."""
+        """Returns the price of the model that answered, named `served` by the provider; snapshots of the own model cost
+        the same. Outside the catalog: the own price or, if higher, that of the model whose name begins `served`."""
         own, others = self.model, self.provider.prices
         name = served if served in others else SNAPSHOT.sub("", served)
         if name in ("", SNAPSHOT.sub("", own.name)):
@@ -446,43 +446,43 @@ class Target(Struct, frozen=True, kw_only=True, dict=True):
         return max(own.price, others.get(kin, own.price), key=attrgetter("output", "input"))
 
     def at(self, price: Price | None) -> "Target":
-        """Itself, or where `price` is more than its own, with the answers of a model that costs that."""
+        """Returns the target with `served` set to `price` if that exceeds its own price, else the target itself."""
         own = self.served or self.model.price
         if price is None or own is None or (price.output, price.input) <= (own.output, own.input):
             return self
         return structs.replace(self, served=price)
 
     def knows(self, served: str) -> bool:
-        """It is the model that was asked ("models/Gemini-2.5-pro-001" too), or one of the catalog. Local engines call
-        theirs what they like."""
+        """Whether `served` names the model that was asked for ("models/Gemini-2.5-pro-001" too) or one of the catalog.
+        Always true for local engines, whose names are free."""
         own, others, name = self.model.name, self.provider.prices, SNAPSHOT.sub("", served)
         bare, ours = name.rpartition("/")[2].casefold(), SNAPSHOT.sub("", own.rpartition("/")[2]).casefold()
         return self.provider.local or not others or bare in ("", ours) or served in others or name in others
 
 
-# What a request would find at the engine of a target: a queue, or nobody.
+# What a request would find at a target's engine: a queue, or none.
 
 
 class Queue(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """At the replica that would begin it first."""
+    """The queue at the replica that would start on a request first."""
 
     target: str = ""
-    """Where a decision keeps it."""
+    """Target id, which is set in decisions."""
     wait_ms: int = 0
-    """Expected, until it is begun."""
+    """Expected time in ms until the request is started."""
     waiting: int = 0
-    """Requests that are there already and not yet begun."""
+    """Requests that are there already and not yet started."""
     full: bool = False
-    """It has just turned a request away rather than let it wait."""
+    """Whether the engine has just turned a request away rather than queue it."""
     degraded: bool = False
-    """The target fails too often or is much slower than usual, and this request is not in its share."""
+    """Whether the target fails too often or is much slower than usual, and this request is not in its reduced share."""
     spilled: bool = False
-    """Others were put before the target because of it."""
+    """Whether other targets were put before the target because of its queue."""
     down: str = ""
-    """Why no replica can begin it at all: the engine's status."""
+    """Status of the engine if no replica can start the request; empty otherwise."""
 
     def told(self) -> str:
-        """For people: "local: 14 waiting, 2.1 s"."""
+        """Returns a text for display, such as "local: 14 waiting, 2.1 s"."""
         if self.degraded:
             return f"{self.target}: degraded"
         queue = "turns requests away" if self.full else f"{self.waiting} waiting, {self.wait_ms / 1000:.1f} s"
@@ -490,7 +490,7 @@ class Queue(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Queues: TypeAlias = Mapping[str, Queue]
-"""By target's id; who would begin a request at once is left out."""
+"""Queues by target id, without targets that would start a request at once."""
 QueueReader: TypeAlias = Callable[[Target, Callable[[Target], float]], Queue | None]
-"""The queue at a target, where a request takes so many ms, once begun; None: it would be begun at once, or it is not
-known."""
+"""Returns a target's queue, given the function that estimates in ms how long a started request takes. None if the
+request would be started at once, or if it is not known."""

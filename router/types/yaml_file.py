@@ -1,4 +1,4 @@
-"""YAML with the position of every value, and all errors at once as file:line:column."""
+"""YAML with the position of every value, and with all mistakes reported at once as file:line:column."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import yaml
 from msgspec import Struct
 
-# A file as a tree in which every value knows its line and column.
+# A file as a tree in which every value has its line and column.
 
 Loc: TypeAlias = tuple[str | int, ...]
 Value: TypeAlias = "str | int | bool | Decimal | list[Value] | dict[str, Value] | None"
@@ -35,24 +35,24 @@ class Problem(Struct, frozen=True):
 
 @dataclass
 class YamlFile:
-    """One file: its node tree, and the problems found in it so far."""
+    """A file with its node tree and the problems found in it so far."""
 
     path: str
     noun: str = "policy"
-    """What such a file holds, …"""
+    """What the file holds, for messages."""
     start: str = "'version: 1', then add targets and routes"
-    """… and what it begins with."""
+    """How the file begins, for messages."""
     root: yaml.Node | None = None
     problems: list[Problem] = field(default_factory=list)
     passed: list[Problem] = field(default_factory=list)
-    """What only the time has made a mistake: no reason not to start."""
+    """Mistakes caused only by the passing of time. They don't prevent a start."""
     dropped: set[Loc] = field(default_factory=set)
-    """What was taken out because of a mistake: its absence is no mistake of its own."""
+    """Places removed because of a mistake. Their absence is not another mistake."""
     unset: bool = False
-    """A variable is missing: what depends on its value can't be judged."""
+    """Whether a variable is not set, so that what depends on it can't be checked."""
 
     environ: Mapping[str, str] | None = None
-    """What `${NAME}` stands for; None: for itself."""
+    """Values of `${NAME}` references; None to leave the references as they are."""
 
     def report(
         self, place: Loc | yaml.Node | yaml.Event | None, problem: str, remedy: str, *, passed: bool = False
@@ -62,22 +62,22 @@ class YamlFile:
         self.report_at(mark.line if mark else 0, mark.column if mark else 0, problem, remedy, passed=passed)
 
     def report_at(self, line: int, column: int, problem: str, remedy: str, *, passed: bool = False) -> None:
-        """`line` and `column` count from 0. `passed`: of a file that was sound once."""
+        """Adds a problem at a line and column that count from 0. `passed`: only the passing of time made it one."""
         row, rows = Problem(self.path, line + 1, column + 1, problem, remedy), self.passed if passed else self.problems
         if row not in rows:
             rows.append(row)
 
     def node(self, loc: Loc) -> yaml.Node | None:
-        """The deepest node on the way to `loc`: a missing key or a union's tag stays on its parent."""
+        """Returns the deepest node on the way to `loc`. A missing key or a union's tag belongs to its parent."""
         return self.walk(loc)[1]
 
     def key(self, loc: Loc) -> yaml.Node | None:
-        """The key that `loc` ends with, where its value has one; else its value."""
+        """Returns the node of the key that `loc` ends with, or of its value if that has no key."""
         _, parent = self.walk(loc[:-1])
         return next((key for key, _ in pairs(parent) if key.value == loc[-1]), None) or self.node(loc)
 
     def walk(self, loc: Loc) -> tuple[Loc, yaml.Node | None]:
-        """The parts of `loc` that exist, and the node they lead to."""
+        """Returns the parts of `loc` that exist, and the node they lead to."""
         node, tagged = self.root, False
         trail: Loc = ()
         for part in loc:
@@ -91,11 +91,11 @@ class YamlFile:
         return trail, node
 
     def text(self, loc: Loc) -> str:
-        """The value at `loc` as the file has it, before any `${NAME}` is filled in."""
+        """Returns the value at `loc` as written in the file, before any `${NAME}` is filled in."""
         return word(self.node(loc))
 
     def drop(self, loc: Loc) -> None:
-        """Takes the part at `loc` out of the tree."""
+        """Removes the part at `loc` from the tree."""
         self.dropped.add(loc)
         _, parent = self.walk(loc[:-1])
         if isinstance(parent, yaml.MappingNode):
@@ -104,19 +104,19 @@ class YamlFile:
             parent.value = [item for index, item in enumerate(parent.value) if index != loc[-1]]
 
     def find(self, loc: Loc, text: str, *, last: bool = False) -> yaml.Node | None:
-        """The first (or last) key or value below `loc` that reads `text`; else the node of `loc`."""
+        """Returns the first (or last) key or value below `loc` that equals `text`, else the node of `loc`."""
         top = self.node(loc)
         nodes = [node for node in _scalars(top) if node.value == text]
         return nodes[-1 if last else 0] if nodes else top
 
     def report_unknown(self, loc: Loc, noun: str, name: str, known: Iterable[str]) -> None:
-        """Of a name that refers to something, and nothing bears it."""
+        """Reports a name that refers to something that does not exist."""
         node = self.find(loc, name)
         text = word(node) or "${…}"
         self.report(node, f"unknown {noun} '{text}'", did_you_mean(text, known))
 
     def report_twice(self, loc: Loc, noun: str, names: Iterable[str]) -> None:
-        """Each name that stands more than once among `names`, where it does so last."""
+        """Reports each name that occurs more than once in `names`, at its last occurrence."""
         for name, times in Counter(names).items():
             if times > 1:
                 node = self.find(loc, name, last=True)
@@ -124,7 +124,7 @@ class YamlFile:
 
 
 def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """As the file has them."""
+    """Returns the problems in the order of the file."""
     return tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
 
 
@@ -162,7 +162,7 @@ _DEPTH = 32
 
 
 def read_bytes(path: Path, source: YamlFile) -> bytes:
-    """The file's bytes; a problem and b"" where there is nothing to read."""
+    """Returns the file's bytes, or reports a problem and returns b""."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -175,7 +175,7 @@ def read_bytes(path: Path, source: YamlFile) -> bytes:
 
 
 def parse(data: bytes, source: YamlFile) -> None:
-    """Sets `source.root`, or reports why there is none; nothing of a file that could not be read."""
+    """Sets `source.root`, or reports why there is none. Does nothing if the file could not be read."""
     if source.problems:
         return
     try:
@@ -191,7 +191,7 @@ def parse(data: bytes, source: YamlFile) -> None:
         _report_syntax(error, text, source)
         return
     except yaml.YAMLError:
-        # It admits no control characters; the parsers disagree on how to say where.
+        # YAML allows no control characters, and the parsers disagree on how to report their place.
         index = next((i for i, c in enumerate(text) if not c.isprintable() and c not in "\n\r\t"), 0)
         before = text[:index].split("\n")
         source.report_at(len(before) - 1, len(before[-1]), "a control character", "delete it")
@@ -207,7 +207,7 @@ def parse(data: bytes, source: YamlFile) -> None:
 
 
 def _too_deep(text: str, source: YamlFile) -> bool:
-    """Composing is recursive in C: a deep enough file would end the process instead of raising an error."""
+    """Reports deep nesting. Composing is recursive in C, so a file that is too deep would crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -218,7 +218,7 @@ def _too_deep(text: str, source: YamlFile) -> bool:
 
 
 def _repeated(node: yaml.Node, visited: set[int]) -> yaml.Node | None:
-    """A node met twice: aliases may be cyclic or grow without bound, and have one place where two are meant."""
+    """Returns a node that occurs twice. Aliases can be cyclic or grow without bound, and have only one place."""
     if id(node) in visited:
         return node
     visited.add(id(node))
@@ -261,9 +261,9 @@ _TAG = "tag:yaml.org,2002:"
 
 
 def construct(node: yaml.Node, source: YamlFile) -> Value:
-    """The tree as plain values, `${NAME}` filled in.
+    """Returns the tree as plain values, with `${NAME}` references filled in.
 
-    Only `true` and `false` are booleans (NO is a country), and a number with a fraction stays exact.
+    Only `true` and `false` are booleans (NO is a country), and numbers with a fraction stay exact.
     """
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node, source)
@@ -303,7 +303,7 @@ def _scalar(node: yaml.ScalarNode, source: YamlFile) -> Value:
 
 
 def _filled(node: yaml.ScalarNode, match: re.Match[str], source: YamlFile, environ: Mapping[str, str]) -> str:
-    """What a reference stands for; itself, where that is a problem."""
+    """Returns the value of a reference, or the reference itself after reporting a problem."""
     name = _NAME.fullmatch(match[1])
     if not name or not match[0].endswith("}"):
         source.report(node, "a reference that can't be read", "write ${NAME} or ${NAME:-default}")
@@ -318,7 +318,7 @@ def _filled(node: yaml.ScalarNode, match: re.Match[str], source: YamlFile, envir
 
 
 def _number(text: str) -> Value:
-    """From the source text: a float would already have lost digits. Not a decimal number: stays text."""
+    """Parses the source text, as a float would already have lost digits. What is not a decimal number stays text."""
     with suppress(ValueError):
         return int(text)
     with suppress(InvalidOperation):
@@ -331,12 +331,12 @@ def _number(text: str) -> Value:
 
 
 def dotted(loc: Loc) -> str:
-    """E.g. "routes.auto.strategy"; list items count from 1."""
+    """Joins a place with dots, e.g. `routes.auto.strategy`. List items count from 1."""
     return ".".join(str(part + 1) if isinstance(part, int) else part for part in loc)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A remedy for a name that nothing bears."""
+    """Returns a remedy for an unknown name."""
     names = tuple(known)
     close = [name for name in names if name.endswith(f"/{word}")] or get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
@@ -345,5 +345,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def load_data(beside: str, name: str) -> Any:
-    """A table in a YAML file of ours, beside the module `beside`."""
+    """Loads a YAML table of the project that lies beside the module `beside`."""
     return yaml.load(Path(beside).with_name(name).read_text("utf-8"), yaml.CSafeLoader)

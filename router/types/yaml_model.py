@@ -1,4 +1,4 @@
-"""A YAML tree becomes a Pydantic model: every departure from its shape is a problem with a place and a remedy."""
+"""Converts a YAML tree to a Pydantic model. Every violation of its schema is a problem with a place and a remedy."""
 
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -14,7 +14,7 @@ _FORMS = {pattern: (must_be, remedy) for pattern, must_be, remedy in _WORDS["for
 
 
 class YamlPart(BaseModel):
-    """A mapping of a policy or a spec, whose unknown keys are mistakes."""
+    """A mapping of a policy or a spec. Unknown keys in it are mistakes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
@@ -23,14 +23,14 @@ Part = TypeVar("Part", bound=YamlPart)
 
 
 def form(name: str) -> StringConstraints:
-    """Texts of a form that has a name in `yaml_model.yaml`, where also the words for other texts stand."""
+    """Returns the constraint for a named form of text in `yaml_model.yaml`, which also has its error messages."""
     return StringConstraints(pattern=_WORDS["forms"][name][0])
 
 
 def read_model(model: type[Part], root: yaml.Node, source: YamlFile) -> Part:
-    """Drops each part with a mistake from `root` until the rest is sound.
+    """Reads the model, dropping each part with a mistake from `root` until the rest is valid.
 
-    A key of the file itself that must be there and is not, or is wrong, has the schema's example for its value.
+    A required key of the file itself that is missing or wrong gets the schema's example as its value.
     """
     schema = _schema(model)
     examples: dict[str, Value] = {}
@@ -38,7 +38,7 @@ def read_model(model: type[Part], root: yaml.Node, source: YamlFile) -> Part:
         try:
             return model.model_validate(examples | cast("dict[str, Value]", construct(root, source)))
         except ValidationError as error:
-            # A list whose every entry is wrong is reported as too short besides.
+            # A list whose entries are all wrong is also reported as too short.
             details = [
                 detail
                 for detail in error.errors(include_url=False)
@@ -47,7 +47,7 @@ def read_model(model: type[Part], root: yaml.Node, source: YamlFile) -> Part:
         for detail in details:
             _report(schema, source, detail)
         parts = {_smallest(schema, source, detail) for detail in details}
-        # What stands last in a list goes first.
+        # The last items of a list are dropped first.
         for part in sorted(parts, key=lambda loc: [f"{at:>9}" for at in loc], reverse=True):
             source.drop(part)
             if len(part) == 1 and "examples" in (row := schema["properties"].get(part[0], {})):
@@ -55,8 +55,8 @@ def read_model(model: type[Part], root: yaml.Node, source: YamlFile) -> Part:
 
 
 def _smallest(schema: dict[str, Any], source: YamlFile, detail: ErrorDetails) -> Loc:
-    """The smallest part whose loss leaves the rest valid: an unknown or optional key, or the outermost entry of a list
-    or mapping that may be shorter; else the key of the file itself."""
+    """Returns the smallest part whose removal leaves the rest valid: an unknown or optional key, or the outermost entry
+    of a list or mapping that may be shorter; else the key of the file itself."""
     trail, _ = source.walk(detail["loc"])
     if detail["type"] == "extra_forbidden":
         return trail
@@ -98,7 +98,7 @@ def _report(schema: dict[str, Any], source: YamlFile, detail: ErrorDetails) -> N
 
 
 def _wrong_value(source: YamlFile, detail: ErrorDetails) -> tuple[str, str]:
-    """What a value must be, and what to do about it."""
+    """Returns what a value must be, and what to do about it."""
     loc, kind, context = detail["loc"], detail["type"], detail.get("ctx", {})
     key = str((source.walk(loc)[0] or loc)[-1])
     if kind in ("literal_error", "model_type") and key in _WORDS["keys"]:
@@ -118,7 +118,7 @@ def _wrong_value(source: YamlFile, detail: ErrorDetails) -> tuple[str, str]:
 
 
 def _dotted(source: YamlFile, loc: Loc) -> str:
-    """The part of `loc` that the file has, e.g. "routes.auto.strategy"; list items count from 1."""
+    """Returns the part of `loc` that exists in the file, e.g. `routes.auto.strategy`. List items count from 1."""
     return dotted(source.walk(loc)[0]) or f"the {source.noun}"
 
 
@@ -153,7 +153,7 @@ def _schema_at(whole: dict[str, Any], loc: Loc) -> dict[str, Any]:
             schema = _resolve(whole, schema["items"])
         elif part in schema.get("properties", ()):
             schema = _resolve(whole, schema["properties"][part])
-        else:  # a mapping's values; of anything else, itself
+        else:  # values of a mapping; anything else stays as it is
             values = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
             schema = _resolve(whole, next((value for value in values if value), schema))
     return schema
