@@ -1,1 +1,1 @@
-"""lowpass: the gateway. `pipeline.py` is the table of contents."""
+"""The lowpass gateway. Start reading at `pipeline.py`."""

@@ -1,4 +1,4 @@
-"""Steps 6 and 9 of one request: money is held before a byte leaves, and settled exactly once whatever ends it."""
+"""Steps 6 and 9 of one request: money is held before a byte is sent, and is settled exactly once however it ends."""
 
 import asyncio
 import logging
@@ -51,9 +51,9 @@ from router.types.request import Caller, Request, session_key
 _log = logging.getLogger(__name__)
 _NANO = attrgetter("cost.nano")
 MOST_TRIES = 3
-"""How often a request is decided again for that; then it takes what is left, and is lowered as it is sent."""
+"""Maximum number of new decisions for a request whose budgets are short. Then it takes what is left, and is lowered."""
 CLIENT_CLOSED = 499
-"""Status of a request whose client left, as nginx logs it; it is not sent."""
+"""Status of a request whose client left, as in nginx's logs; it is never sent."""
 
 
 class Accounting(Struct, eq=False):
@@ -70,25 +70,25 @@ class Accounting(Struct, eq=False):
     recall: SessionStates = field(default_factory=SessionStates)
     lease: Lease = field(default_factory=partial(Lease, now_ms))
     open: "dict[str, Settlement]" = {}
-    """By request, from its birth to its end."""
+    """Settlements by request id, from the first row of the request until it is booked."""
     used_keys: set[str] = set()
-    """Ids of keys of which a request was settled since the last tick."""
+    """Ids of the keys whose requests were settled since the last tick."""
 
     async def durable(self) -> None:
-        """The answer is already paid for: when the disk fails now it is given all the same, and its rows wait."""
+        """Commits, but ignores a failure: the provider has billed the answer, so it is given, and its rows wait."""
         with suppress(LedgerUnavailable):
             await self.journal.committed()
 
     async def end(self) -> None:
-        """Late answers are not read on: they are charged as estimated."""
+        """Stops reading late answers, which are then charged as estimated."""
         reading = list(self.room.reading)
         for task in reading:
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
 
     def recover(self, running: Set[str]) -> int:
-        """Charges requests of this process at their hold that are no longer running and were not settled, which only a
-        defect of ours can bring about; returns how many. `running`: ids of all that are."""
+        """Charges requests of this process at their hold that neither run nor were settled, which only a bug can cause.
+        `running` has the ids of all requests in progress. Returns the number charged."""
         lost = [row for name, row in self.open.items() if name not in running and not row.budget.reading]
         for settlement in lost:
             settlement.lose()
@@ -96,35 +96,35 @@ class Accounting(Struct, eq=False):
 
 
 class Settlement(Struct, eq=False):
-    """The open account of one request."""
+    """The open bookkeeping of one request."""
 
     _accounting: Accounting
     _request: Request
     _caller: Caller
     budget: BudgetHold
     _started: float
-    """By `clock_ms`."""
+    """Start of the request by `clock_ms`."""
     internal: str = ""
     observed: ObservedRequest | None = None
     lowered: tuple[str, ...] = ()
     left: Amount = ANY_AMOUNT
-    """In its budgets, once one of them had less than what was decided would hold."""
+    """What is left in its budgets, once one of them could not hold what the decision needed."""
     watched: LoopRequest | None = None
-    """By the loop breaker, since it has let the request pass."""
+    """State of the loop breaker for this request, once it has let the request pass."""
     context: ServedContext | None = None
-    """Once it is decided."""
+    """Context of the answer, once the request is decided."""
     answer: str = ""
-    """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
+    """Text of an answer that was not streamed. The loop breaker compares it with the next request."""
     _decision: Decision | None = None
-    """The last, once the request has its row."""
+    """Latest decision, once the request has its row."""
     _open: bool = True
     _tries: int = 0
 
     async def reserve(self, decision: Decision, bound: BudgetBound, at_ms: int) -> Refused | None:
-        """Holds enough for the answer that was decided at `at_ms`; None: it is held. May be called again, with another
-        decision, after a refusal: one that is `short` wants it decided again, by what is `left`.
+        """Holds enough for the answer that was decided at `at_ms`. Returns None once it is held. After a refusal it may
+        be called again with another decision; if the refusal is `short`, that must be limited by `left`.
 
-        Raises `ClientError` while nothing can be held, or written down.
+        Raises `ClientError` if nothing can be held or written at the moment.
         """
         accounting, budget, steps = self._accounting, self.budget, decision.plan.steps
         budget.bound = bound
@@ -153,18 +153,18 @@ class Settlement(Struct, eq=False):
         return refused
 
     async def refuse(self, refusal: ClientError) -> ClientError:
-        """A request that is turned away has its row too."""
+        """Closes a refused request, which has a row too. Returns `refusal`."""
         self.close(refusal.status, refusal.code)
         await self._accounting.durable()
         return refusal
 
     async def turn_away(self, decision: Decision, refusal: ClientError, at_ms: int) -> ClientError:
-        """Before anything was held."""
+        """Refuses a request before anything was held."""
         self._birth(decision, Amount(), at_ms)
         return await self.refuse(refusal)
 
     def _birth(self, decision: Decision, held: Amount, at_ms: int) -> None:
-        """The row is there before anything is held, so that a crash in between leaves no hold without a row."""
+        """Writes the row before anything is held, so that a crash in between leaves no hold without a row."""
         journal = self._accounting.journal
         document = encode(explain(decision))
         if self._decision is not None:
@@ -177,7 +177,7 @@ class Settlement(Struct, eq=False):
             self.observed.decision = decision
 
     def abandon(self, status: int, error: str) -> None:
-        """Whatever went wrong: a request that has a row, and may have a hold, is closed."""
+        """Closes a request that has a row, and maybe a hold, after any failure."""
         if self._decision is not None:
             self.close(status, error)
 
@@ -192,14 +192,14 @@ class Settlement(Struct, eq=False):
         del self._accounting.open[self._request.id]
 
     def close(self, status: int, error: str | None) -> int:
-        """The request has ended. Returns its cost in nano-USD, as far as it is known."""
+        """Ends the request. Returns its cost in nano-USD, as far as it is known."""
         cost: int = sum(map(_NANO, self.budget.attempts))
         if self.budget.presence.gone:
             status, error = CLIENT_CLOSED, CLIENT_GONE
         if self._open:
             self._open = False
             now, reading = now_ms(), self.budget.reading
-            if not self.internal:  # what a client's own request tells of its session and its conversation
+            if not self.internal:  # only a client's own requests count for its session and its conversation
                 accounting, attempts, session = self._accounting, self.budget.attempts, self._request.limits.session
                 if session:
                     given = (row.target.id for row in reversed(attempts) if row.outcome == "ok" and not row.passed_over)
@@ -210,7 +210,7 @@ class Settlement(Struct, eq=False):
                     accounting.learned.caches.note(prefix, used, now)
                 accounting.breaker.settled(self.watched, now, cost=cost, sent=bool(attempts), answer=self.answer)
             book = partial(self._book, status, error, now, clock_ms())
-            if reading:  # what is held is held until it is known what late answers cost
+            if reading:  # the hold stays until the cost of late answers is known
                 late = asyncio.gather(*reading, return_exceptions=True)
                 late.add_done_callback(lambda _: book(sum(map(_NANO, self.budget.attempts))))
             else:
@@ -218,7 +218,7 @@ class Settlement(Struct, eq=False):
         return cost
 
     def _book(self, status: int, error: str | None, now: int, ended: float, cost: int) -> None:
-        """Books, rows and metrics learn of the end in one transaction. `now`, `ended`: when, Unix and by `clock_ms`."""
+        """Ends bookings, rows and metrics in one transaction. `now`: Unix time in ms; `ended`: end by `clock_ms`."""
         budget, accounting, attempts, took = self.budget, self._accounting, self.budget.attempts, ended - self._started
         if self.observed is not None:
             self.observed.step("settle")
@@ -263,7 +263,7 @@ class Settlement(Struct, eq=False):
             accounting.telemetry.count("overruns")
 
     def settle(self, attempt: Attempt, error: str | None, rest: LateAnswer | None) -> bytes:
-        """A stream is over. `rest`: reads what its provider still writes and bills. Returns the JSON of its usage."""
+        """Settles a finished stream. `rest` reads what is still written and billed. Returns the usage as JSON."""
         self.budget.attempts.append(attempt)
         if rest is not None:
             self.budget.read_on(rest())
@@ -271,16 +271,16 @@ class Settlement(Struct, eq=False):
         return usage_json(self._request.endpoint, attempt.usage or Usage(), cost)
 
 
-# Rows and budgets in different stores: what a process that died left unequal.
+# Rows and budgets in different stores: repairs differences that a crashed process left.
 
 
 async def reconcile(
     store: BudgetStore, journal: Journal, ledger: Ledger, books: Ledger, budgets: Iterable[Budget], since_ms: int
 ) -> int:
-    """After recovery: what one of the stores knows better the other learns, as an incident. `books`: what has the
-    bookings; rows that are there alone are looked for from `since_ms` on. Returns from when on to look next time.
-    Raises `StoreUnavailable`, of which `LedgerUnavailable` is one."""
-    until_ms = now_ms() - LEASE_MS  # younger ones may be on their way
+    """Compares rows and bookings after a recovery, and corrects the store that knows less, with an incident. `books` is
+    the ledger that has the bookings; bookings without rows are looked for from `since_ms` on. Returns the time from
+    which to look next. Raises `StoreUnavailable` or its subclass `LedgerUnavailable`."""
+    until_ms = now_ms() - LEASE_MS  # younger ones may still be on their way
     await journal.committed()
     split = {child.id: child.account() for child in await store.children()}
     by_name = {budget.id: budget for budget in budgets}
@@ -298,8 +298,8 @@ async def reconcile(
 
 
 async def carry_over(store: BudgetStore, books: Ledger, budgets: Iterable[Budget]) -> None:
-    """Where the policy gave a budget another window, what was spent since that began counts in it, by whichever process
-    is first. Raises `StoreUnavailable`."""
+    """Counts what was spent since a budget's window began if the policy gave the budget another window. The first
+    process does it for all. Raises `StoreUnavailable`."""
     now = now_ms()
     for budget in budgets:
         if budget.scope == "request" or isinstance(budget.window, RollingWindow):

@@ -62,15 +62,15 @@ if TYPE_CHECKING:
     from router.budget.redis.server import LedgerTotals
 
 TICK_S = 1.0
-"""How often the policy file and the keys are looked at."""
+"""Seconds between two checks of the policy file and the keys."""
 RECOVER_EVERY = 10
-"""Ticks between two looks at leases: ours are renewed, those of processes that died are charged."""
+"""Ticks between two lease checks, which renew this process's leases and charge holds of dead processes."""
 RECONCILE_EVERY = 6
-"""Of so many looks at leases one compares rows and bookings, where they are in different stores."""
+"""Every how many lease checks rows and bookings are compared, if they are in different stores."""
 LOOPS_OVERLAP_MS = 3_000
-"""Of two readings of what other processes stopped: they write it a second later at most."""
+"""Overlap in ms of two reads of the loops that other processes stopped, which are written up to a second late."""
 FORGET_EVERY = 86_400
-"""Ticks between two clearings of what is too old to tell of loops."""
+"""Ticks between two removals of loop records that are too old."""
 
 _ADAPTERS: Mapping[Wire, Adapter] = {
     Wire.OPENAI_COMPATIBLE: OpenAICompatible(),
@@ -82,7 +82,7 @@ _log = logging.getLogger("lowpass")
 
 
 class Stores:
-    """The stores, with their beginning and end; in Redis where `url` says so, else beside the ledger's own rows."""
+    """Opens and closes the stores of budgets and sessions: in Redis if `url` is set, else beside the ledger's rows."""
 
     def __init__(
         self,
@@ -108,18 +108,18 @@ class Stores:
         server.came.append(sessions.resume)
 
     async def start(self) -> None:
-        """Raises `SettingError` where the server will never serve us."""
+        """Connects to the stores. Raises `SettingError` if the server can never be used."""
         if self._url is not None:
             await self._redis.start()
             await self._leased.start()
 
     def policies(self, own: str) -> frozenset[str]:
-        """Hashes of the policies of all gateways that share these stores. `own`: this one's."""
+        """Returns the policy hashes of all gateways that share these stores. `own` is this gateway's."""
         return frozenset({own}) if self._url is None else self._redis.policies(own)
 
     async def tell_older(self) -> None:
-        """The ledger that all gateways share has less than Redis, as one has that a backup was put back to: an incident
-        with its size. Were Redis to lose its data, that could be spent once more. Raises `StoreUnavailable`."""
+        """Reports an incident if the shared ledger has booked less than Redis, as after a backup was restored: if Redis
+        lost its data, the difference could be spent again. Raises `StoreUnavailable`."""
         if self._url is None:
             return
         from router.report.budgets import beyond_bookings
@@ -138,7 +138,7 @@ class Stores:
             self._redis.rows.lost(f"{crc32(reason.encode()):08x}", "store", "redis", reason)  # once for all processes
 
     async def stop(self) -> None:
-        """What can be settled now is settled."""
+        """Settles what can be settled now, and closes the stores."""
         if self._url is not None:
             await self._leased.stop()
             await self._redis.stop()
@@ -150,13 +150,13 @@ class Stores:
         return LedgerTotals(spent, held, hashes(query.taints(self._ledger)), ended)
 
     def _within(self, account: Account) -> int:
-        """What this process may spend of an account while the store is gone."""
+        """Returns what this process may spend of an account, in nano-USD, while the store is unavailable."""
         outage = next((budget.outage for budget in self._budgets() if budget.id == account.budget), None)
         return nano_from_usd(outage.fail_open_within_usd) if isinstance(outage, FailOpenWithin) else 0
 
 
 class GatewayProcess:
-    """Everything that one process runs; make it inside the event loop. `app` is the ASGI application."""
+    """Everything that one process runs. Create it inside the event loop. `app` is the ASGI application."""
 
     def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, crew: Crew) -> None:
         self._settings, self._watcher, self.keyring, self._crew = settings, watcher, ring, crew
@@ -167,7 +167,7 @@ class GatewayProcess:
         self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite, prefix)
         self._journal = TeeJournal(self._rows, self._local) if apart else self._rows
         self._books: Ledger = SqliteLedger(settings.sqlite) if apart else self._ledger
-        """What has the bookings."""
+        """Ledger that has the bookings."""
         self._compared_ms = now_ms() - COMPARED_MS
         self._stores = Stores(settings.redis_url, self._journal, self._local, self._ledger, self._declared)
         self._budgets = self._stores.store
@@ -178,7 +178,7 @@ class GatewayProcess:
         self._reader = NamesReader()
         self._visits = Visits()
         self._judging: set[str] = set()
-        """Requests that the gateway sends to itself."""
+        """Ids of requests that the gateway sends to itself."""
         self._policy_error, self._steady, self._ticking, self._recoveries = "", True, asyncio.Lock(), 0
         self._egress = EgressFilter(self._transports())
         self._secret = instance_secret(self._ledger)
@@ -207,7 +207,7 @@ class GatewayProcess:
         self.app.let_browsers(config.browsers)
 
     async def start(self) -> None:
-        """Before the first request. Raises `SettingError` and `LedgerUnavailable`; then it is closed."""
+        """Prepares for the first request. Raises `SettingError` and `LedgerUnavailable`, after closing again."""
         try:
             with self._ledger.reading() as connection:
                 self._breaker.restore(connection.execute(ROWS).fetchall())
@@ -230,22 +230,22 @@ class GatewayProcess:
             self._judging.remove(request.id)
 
     def _declared(self) -> Sequence[Budget]:
-        """Budgets of the policy with the limits in force, and limits of keys."""
+        """Returns the policy's budgets with the limits in force, and the limits of keys."""
         pots = self._pipeline.rules.accounts
         return [*pots.budgets, *pots.of_keys(self.keyring.callers.values())]
 
     def _transports(self) -> Mapping[Wire, Transport]:
-        """For the door alone."""
+        """Returns the transports, which only the egress filter may use."""
         by_http = dict.fromkeys((Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC, Wire.GEMINI), self._http)
         return {**by_http, Wire.LITELLM: self._litellm}
 
     def _open_door(self) -> None:
-        """Webhooks stand under the policy in force; a request goes under the one that it was decided by."""
+        """Applies the policy in force to the webhooks. Requests use the policy that they were decided by."""
         rules = self._pipeline.rules
         self._egress.adopt(rules.screen.guard, frozenset(row.webhook for row in rules.config.budgets if row.webhook))
 
     def _rest(self) -> App:
-        """Imported here: FastAPI, the reports and the dashboard take as long to import as all the rest."""
+        """Builds the other routes. Imports here, as FastAPI, reports and dashboard take as long as all the rest."""
         from router.api import admin, rest
         from router.api.dashboard.pages import Dashboard
         from router.api.dashboard.routes import routes
@@ -296,7 +296,7 @@ class GatewayProcess:
         return self._pipeline.rules.config
 
     def state(self) -> dict[str, object]:
-        """What `/health/ready` says."""
+        """Returns the body of `/health/ready`."""
         engines = self._crew.engines
         unhealthy = self._health.snapshot()
         return {
@@ -310,7 +310,7 @@ class GatewayProcess:
         }
 
     async def tick_forever(self, every_s: float = TICK_S) -> None:
-        """What has to happen now and then, beside the requests."""
+        """Runs the periodic work beside the requests."""
         await self._recover()
         self.keyring.review(self._config().sensitivity.classes)
         for number in count(1):
@@ -318,14 +318,14 @@ class GatewayProcess:
             await self.tick(recover=number % RECOVER_EVERY == 0, forget=number % FORGET_EVERY == 0)
 
     async def tick(self, recover: bool, forget: bool = False) -> None:
-        """One look at the policy file, the keys and everything else that changes without a request."""
+        """Checks the policy file, the keys and everything else that changes without a request."""
         async with self._ticking:
             self._telemetry.in_flight, self._telemetry.ledger = len(self._visits), self._journal.available
             self._telemetry.health = self._health.snapshot()
             self._telemetry.tally()
             self._http.end(self._replicas.hear(self._crew.engines))
             await asyncio.to_thread(self._local.checkpoint)
-            # Keys stay in force as they are while the ledger can't be read.
+            # While the ledger can't be read, the known keys stay in force.
             with suppress(StoreUnavailable):
                 await self._refresh()
                 if any(target.engine for target in self._config().targets.values()):
@@ -337,7 +337,7 @@ class GatewayProcess:
             self._adopt(change)
             self._breaker.save()
             since, self._loops_ms = self._loops_ms, now_ms() - LOOPS_OVERLAP_MS
-            with suppress(StoreUnavailable):  # what each process counts and stops, all know a second later
+            with suppress(StoreUnavailable):  # all processes know a second later what each counts and stops
                 self._breaker.merge(await asyncio.to_thread(query.loops, self._ledger, since))
             used(self._journal, self._accounting.used_keys - {""}, now_ms())
             self._accounting.used_keys.clear()
@@ -351,7 +351,7 @@ class GatewayProcess:
             self.keyring.review(self._config().sensitivity.classes)
 
     async def _refresh(self) -> None:
-        """Keys, the limits that stand in place of the policy's, and what statements taught."""
+        """Reads the keys, the limits that replace the policy's, and what was learned from providers' statements."""
         limits, billed = await self.keyring.refresh()
         learned = self._accounting.learned
         if billed != learned.billed:
@@ -394,7 +394,7 @@ class GatewayProcess:
         if lost := self._accounting.recover({visit.id for visit in self._visits} | self._judging):
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
-            # A ledger apart from the budgets. After an outage every gateway first has time to renew its leases.
+            # The ledger is apart from the budgets. After an outage, all gateways first get time to renew their leases.
             renew(self._journal, now_ms())
             if self._steady and self._rows.available:
                 recover(self._rows, now_ms())
@@ -413,7 +413,7 @@ class GatewayProcess:
             _log.warning("gateways with different policies share these budgets: %s", ", ".join(sorted(policies)))
 
     async def _reconcile(self) -> None:
-        """Rows and bookings, where they are not in one file: at the start, and every minute."""
+        """Compares rows and bookings if they are in different files: at the start, then once a minute."""
         apart = self._books is not self._ledger or self._settings.redis_url is not None
         if apart and self._recoveries % RECONCILE_EVERY == 0:
             with suppress(StoreUnavailable):
@@ -424,6 +424,6 @@ class GatewayProcess:
         self._recoveries += 1
 
     async def _carry_over(self, config: Config) -> None:
-        """Before a policy is in force."""
+        """Carries spending over to changed windows before a policy comes into force."""
         with suppress(StoreUnavailable):
             await carry_over(self._budgets, self._books, config.budgets)

@@ -1,4 +1,4 @@
-"""Steps 3 to 5: policy, request, health of the targets → a decision. `explain` and `replay` call them too."""
+"""Steps 3 to 5: makes a decision from policy, request and health of the targets. `explain` and `replay` use it too."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
@@ -52,36 +52,36 @@ _UNCAPPED: tuple[Account, ...] = ()
 
 
 class RecentHealth(Protocol):
-    """What recent attempts say about targets."""
+    """The health of targets, according to recent attempts."""
 
     def unwell(self, *targets: str, alone: bool = False) -> tuple[Mapping[str, float], frozenset[str]]:
-        """Those that rest, and seconds until they may be asked again, and those that others are asked before; `alone`:
-        by a request without another target."""
+        """Returns the resting targets, with the seconds until they may be asked again, and the targets that others are
+        asked before. `alone`: the request has no other target."""
         ...
 
 
 class CompiledPolicy(Struct, frozen=True):
-    """A config, indexed once for all its requests."""
+    """A config, indexed once for all requests."""
 
     config: Config
     screen: Screen
     accounts: BudgetAccounts
     routes: Mapping[str, tuple[Route, tuple[Target, ...]]]
-    """By the `model` that a client sends: routes, and every target by its own id as a route that pins it."""
+    """Routes with their targets by the client's `model`. A target's own id is a route that pins it."""
     specialised: frozenset[str]
-    """Routes with a target that is for some tasks or languages only."""
+    """Names of routes with a target for certain tasks or languages only."""
     queueing: frozenset[str]
-    """Routes with a target behind an engine."""
+    """Names of routes with a target on an engine."""
     reading: frozenset[str]
-    """Routes that go by what a request's text foretells; for the others it is read after the answer."""
+    """Names of routes that need a reading of the request's text. For other routes the text is read after the answer."""
     regions: frozenset[str]
-    """Of its targets."""
+    """Regions of the policy's targets."""
     budgets: frozenset[str]
-    """Their ids."""
+    """Ids of the policy's budgets."""
 
 
 def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = None) -> CompiledPolicy:
-    """`limits`: in place of those of the policy's budgets (`Budget.with_limits`)."""
+    """Indexes a config. `limits` replace those of the policy's budgets (`Budget.with_limits`)."""
     pins = {name: Route(name, Pinned(kind="pinned", target=name)) for name in config.targets}
     routes = {
         name: (route, tuple(config.targets[target] for target in route.strategy.names()))
@@ -92,7 +92,7 @@ def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = Non
     queueing = {name for name, (_, targets) in routes.items() if any(row.engine is not None for row in targets)}
     regions = frozenset(target.region for target in config.targets.values())
     budgets = frozenset(budget.id for budget in config.budgets)
-    # By its strategy, by whom its answers teach, or by how long a request would keep an engine busy.
+    # Needed for the strategy, for learning from verifiers and judges, or for how long a request occupies an engine.
     reading = specialised | {
         name
         for name, (route, targets) in routes.items()
@@ -109,7 +109,7 @@ def limited(rules: CompiledPolicy, limits: Mapping[str, int]) -> CompiledPolicy:
 
 
 def chance(identifier: str) -> float:
-    """Uniform in [0, 1), by the random bits of a request's id: deciding it again draws the same."""
+    """Returns a number, uniform in [0, 1), from the random bits of a request's id. It is the same for each id."""
     return (int(identifier[16:], 16) % _CHANCES) / _CHANCES
 
 
@@ -128,9 +128,9 @@ def choose(
     internal: str = "",
     at_ms: int | None = None,
 ) -> tuple[Decision, Gate]:
-    """Decides a request that `check` let pass. `model`: a route in place of the one that it names; `progress`: of its
-    session; `at_ms`: decided again, as of then, without its holds; `asks`: engines; `counts`: of its prompt; `left`: in
-    its budgets, where they are short; `internal`: the name of its route, where no client sent it."""
+    """Decides a request that passed `check`. `model`: route to use instead of the named one; `progress`: of its
+    session; `at_ms`: decide again as of then, without holds; `asks`: reads engines' queues; `counts`: token counts of
+    its prompt; `left`: what is left in short budgets; `internal`: route name if no client sent the request."""
     learned, known, live = forecaster.learned, screened.classification, at_ms is None
     route, targets = rules.routes[model or check(rules, request, caller)]
     if live:
@@ -189,8 +189,8 @@ def _plan(
     limit: Amount,
     thinking: int | None,
 ) -> Plan:
-    """By the route's strategy. Where it goes by forecasts, only targets that will be asked are estimated. `name`: of
-    the route; `limit`, `thinking`: what it may cost and think."""
+    """Makes the plan by the route's strategy. With a forecasting strategy, only targets to be asked are estimated.
+    `name` is the route's name; `limit` and `thinking` limit the answer's cost and thinking tokens."""
     request, known, now, learned = gate.request, gate.classification, gate.now_ms, forecaster.learned
     draw = chance(request.id) if len(targets) > 1 else 0.0
     forecast_input = ForecastInput(request, known, now, cached, gate.counts)
@@ -229,12 +229,12 @@ def _plan(
 
 _BEHIND = ("queued", "degraded", "too_slow")
 MOST_STEPS = 4
-"""Targets that are tried, of those that were weighed: a request that fails so often is not helped by one more."""
+"""Maximum number of weighed targets that are tried. After so many failures, another target would not help."""
 Estimates = Callable[..., Sequence[Estimate]]
-"""Of targets; `foretold`: what they were chosen by; `fits`: see `Afford`."""
+"""Estimates targets. `foretold` is the forecast by which they were chosen; `fits` is described at `Afford`."""
 Afford = Callable[[Sequence[Target]], Sequence[FittedRequest | None]]
-"""How each target is asked so that money and thinking tokens suffice; None: they can't. It is asked for only where
-something limits them."""
+"""Returns how each target is asked so that money and thinking tokens suffice; None if they can't. Used only if there is
+such a limit."""
 _UNPAID: tuple[Reason, str] = "over_cost", "not even a short answer at its lowest effort is within what this may cost"
 
 
@@ -248,7 +248,7 @@ def plan(
     takes: Takes,
     afford: Afford | None = None,
 ) -> Plan:
-    """Pure: `draw`, uniform in [0, 1), is the only chance in it."""
+    """Plans without side effects. The only randomness is `draw`, uniform in [0, 1)."""
     eligible, dropped = sift(targets, gate)
     fits = afford(eligible) if afford else ()
     if any(fits):
@@ -274,14 +274,14 @@ def weighed_plan(
     estimate: Estimates,
     share: float,
 ) -> Plan:
-    """Pure. The tokens and holds of the steps alone are worked out: the forecast covers the others. `share`: of
-    exploration."""
+    """Plans without side effects. Only the steps get token counts and holds; the forecast covers the other targets.
+    `share` is the share of exploration."""
     eligible, expected = whole.targets, whole.forecast
     ranked, arm, likely = explore(strategy.rank(whole), whole, share, whole.draw)
     order = [at for at in ranked.order if fits[at] is not None] if any(fits) else list(ranked.order)
     del order[MOST_STEPS:]
     tried, sent_as = list(map(eligible.__getitem__, order)), list(map(fits.__getitem__, order)) if fits else ()
-    foretold = np.array(expected.foretold)[:, order]  # what is shown of steps is what they were chosen by
+    foretold = np.array(expected.foretold)[:, order]  # steps show the forecast by which they were chosen
     behind = [row.target for row in ranked.weigh() if row.why in _BEHIND] if gate.queues else ()
     return Plan(
         route=route,
@@ -311,13 +311,13 @@ def _candidates(targets: Sequence[Target], gate: Gate, estimates: Sequence[Estim
 def _queues(
     targets: Sequence[Target], degraded: Set[str], asks: QueueReader | None, learned: TargetStats
 ) -> dict[str, Queue]:
-    """At the engines of the targets."""
+    """Returns the queues of the targets' engines by target id."""
     queues = {}
     for target in targets:
         queue = None
         if asks is not None and target.engine is not None:
             queue = asks(target, partial(usual_ms, learned=learned))
-        # A degraded target is as one with too long a queue.
+        # A degraded target is treated like one with too long a queue.
         if target.id in degraded:
             queue = structs.replace(queue or Queue(), degraded=True)
         if queue is not None:
@@ -327,7 +327,7 @@ def _queues(
 
 def _prefix(request: Request, caller: Caller, template: str) -> CachePrefix:
     begins = instructions(request)
-    # A session may have several agents, each with instructions of its own, and several conversations.
+    # A session may have several agents, each with its own instructions, and several conversations.
     first = next((passage.text[:LONGEST] for passage in request.passages if passage.role in ("user", "")), "")
     turns = hash((conversation(request, f"{begins} {caller.id}".encode()[:64]), first))
     shared = begins / max(request.prompt_bytes, 1)
@@ -335,15 +335,15 @@ def _prefix(request: Request, caller: Caller, template: str) -> CachePrefix:
 
 
 def may_name(rules: CompiledPolicy, caller: Caller, name: str) -> bool:
-    """Whether a key may send `name` as its model. Bound to routes it names those, to targets those."""
+    """Whether a key may send `name`: a route within its routes, or a target that it has, if it is limited at all."""
     if name in rules.config.routes:
         return not caller.routes or name in caller.routes
     return name in caller.targets or not (caller.targets or caller.routes)
 
 
 def check(rules: CompiledPolicy, request: Request, caller: Caller) -> str:
-    """The name of the request's route. Raises `ClientError` for names that the policy does not know or the key may not
-    use."""
+    """Returns the name of the request's route. Raises `ClientError` for names that the policy does not have or that the
+    key may not use."""
     model, stated = request.model, request.limits.data_class
     name = (
         model

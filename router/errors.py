@@ -1,11 +1,10 @@
-"""The exception tree, and the one table that says what each kind of failure means.
+"""The exception tree, and the table of what each kind of failure means.
 
 LowpassError
-├── ClientError          the request can't be served as it is: status, type and code for the client
-│   └── BudgetExceeded   carries the budget that refused
-├── UpstreamFailure      one attempt failed; dispatch looks its kind up in TABLE
-├── DataError            a data file that ships with lowpass is missing or damaged
-└── ConfigError          a policy file is wrong; one Problem a mistake
+├── ClientError       the request can't be served as it is: status, type and code for the client
+├── UpstreamFailure   an attempt failed; dispatch looks up its kind in TABLE
+├── DataError         a data file that ships with lowpass is missing or damaged
+└── ConfigError       a policy file is wrong; has a Problem for each mistake
 """
 
 import re
@@ -28,20 +27,19 @@ class LowpassError(Exception):
 
 
 class DataError(LowpassError):
-    """A data file that ships with lowpass or a package is missing, damaged or of another version: which, and what to
-    do."""
+    """A data file of lowpass or of a package is missing, damaged or of another version. Says which, and what to do."""
 
 
 class ErrorRule(Struct, frozen=True):
-    """What to do about a kind of failure, and what the client sees if it is the last one."""
+    """What to do about a kind of failure, and what the client gets if it is the last one."""
 
     status: int
     retry: bool = False
-    """The same target may be asked again."""
+    """Whether the same target may be asked again."""
     fall_back: bool = False
-    """The next target may be asked."""
+    """Whether the next target may be asked."""
     trips: bool = False
-    """Counts against the target's circuit breaker."""
+    """Whether it counts against the target's circuit breaker."""
     type: str = "api_error"
     code: str = "upstream_error"
 
@@ -50,7 +48,7 @@ TABLE = msgspec.yaml.decode(Path(__file__).with_name("errors.yaml").read_bytes()
 
 
 class ClientError(LowpassError):
-    """An answer other than 2xx that is lowpass's own, in OpenAI's envelope."""
+    """lowpass's own answer with a status other than 2xx, in OpenAI's envelope."""
 
     def __init__(
         self,
@@ -73,19 +71,18 @@ class ClientError(LowpassError):
 
 
 def invalid(param: str | None, message: str) -> ClientError:
-    """The 400 for what is wrong with a request, at `param`."""
+    """Returns the 400 for an invalid request; `param` is the field at fault."""
     return ClientError(400, "invalid_request_error", message, param=param)
 
 
 def wrong(param: str, remedy: str) -> ClientError:
-    """The 400 that begins with the parameter."""
+    """Returns the 400 whose message begins with the parameter."""
     return invalid(param, f"{param}: {remedy}")
 
 
 def misplaced(error: Exception, param: str = "") -> tuple[str, str]:
-    """What msgspec says is wrong with the value at `param`, and the full path of the mistake.
-
-    It says: Expected `int`, got `str` - at `$.n`; or: Object missing required field `model`."""
+    """Returns msgspec's message about the value at `param`, and the mistake's full path. Such messages are: Expected
+    `int`, got `str` - at `$.n`; or: Object missing required field `model`."""
     message, _, path = str(error).partition(" - at `$")
     named = _NAMED.match(message)
     return message, f"{param}{path.rstrip('`')}{f'.{named[1]}' if named else ''}".lstrip(".")
@@ -95,7 +92,7 @@ _NAMED = re.compile("Object (?:missing required|contains unknown) field `(.*)`")
 
 
 def unreadable(error: Exception) -> ClientError:
-    """The 400 for a body that msgspec does not take."""
+    """Returns the 400 for a body that msgspec rejects."""
     if isinstance(error, RecursionError):
         return invalid(None, "The body is nested too deeply.")
     if not isinstance(error, ValidationError):
@@ -105,14 +102,14 @@ def unreadable(error: Exception) -> ClientError:
 
 
 class UpstreamFailure(LowpassError):
-    """An attempt failed. The message may quote the provider: it goes to the client only, never to a log."""
+    """A failed attempt. The message may quote the provider, so it goes to the client only and never to a log."""
 
     def __init__(self, failure: Failure, late: UpstreamResponse | None = None) -> None:
-        """`late`: an answer that may still come (`Timeouts.read_on`): it has to be read on, or closed."""
+        """`late` is an answer that may still come (`Timeouts.read_on`). It must be read to its end or closed."""
         super().__init__(failure.kind.value)
         self.failure, self.late = failure, late
         self.before = b""
-        """Events that a stream held before the one that can't be read, where they came together."""
+        """Events that arrived together with the one that can't be read, and came before it."""
 
 
 class ConfigError(LowpassError):
@@ -124,7 +121,7 @@ class ConfigError(LowpassError):
 
 
 def mistake(expected: str, remedy: str) -> "PydanticCustomError":
-    """What a value of the policy must be, and what to write; the policy's reader adds the place."""
+    """Returns the error for a policy's wrong value: what it must be, and what to write. The reader adds the place."""
     from pydantic_core import PydanticCustomError  # most processes that know errors read no policy
 
     return PydanticCustomError("mistake", "must be {expected}: {remedy}", {"expected": expected, "remedy": remedy})

@@ -37,11 +37,11 @@ from router.types.decision import Counts, Decision, PromptCount, Served, Transla
 from router.types.request import Caller, Request, session_key
 
 JUDGED = "judge"
-"""What a judge's requests are called in place of their route."""
+"""Name that a judge's requests have instead of a route."""
 
 
 class Pipeline:
-    """Steps 1, 2 and 8 are the HTTP edge's (`router.api`). `adopt` swaps the whole policy between two requests."""
+    """Runs steps 3 to 7 and 9; the HTTP layer (`router.api`) runs 1, 2 and 8. `adopt` replaces the policy at once."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Pipeline:
     def adopt(self, config: Config) -> None:
         self.rules: CompiledPolicy = index(config, self._sources.secret, self._limits)
         self._capped = set[str]()
-        """Routes of which an answer was to be capped, for want of room in a budget: their requests are read."""
+        """Routes whose answers a short budget had to cap. Their requests' texts are read from then on."""
         recorder = self._accounting.recorder
         recorder.adopt(config)
         self._forecaster = Forecaster(tuple(config.targets.values()), self._accounting.learned, recorder.beliefs)
@@ -68,8 +68,8 @@ class Pipeline:
         adopted(self._accounting.journal, policy.hash, now_ms(), policy.document)
 
     def limit(self, limits: Mapping[str, int]) -> bool:
-        """Limits in place of those of the policy, in nano-USD or tokens, by id of a budget or of an account. Returns
-        whether they are others than before."""
+        """Sets limits that replace the policy's, in nano-USD or tokens, by id of a budget or an account. Returns
+        whether they have changed."""
         if limits == self._limits:
             return False
         self._limits = limits
@@ -77,7 +77,7 @@ class Pipeline:
         return True
 
     async def route(self, request: Request, caller: Caller) -> Decision:
-        """Decides, and keeps the decision, without having it answered."""
+        """Decides a request and stores the decision, without having the request answered."""
         decision, gate = await self._decide(self.rules, request, caller, {})
         decision = read_too(decision, request)
         for queue in decision.plan.queued:
@@ -87,8 +87,8 @@ class Pipeline:
         return decision
 
     async def count(self, request: Request, caller: Caller) -> int:
-        """Input tokens of a request at the target that would be asked first: counted where that can be done, else
-        estimated. No row is kept; what was counted teaches the next estimates."""
+        """Returns the number of input tokens at the target that would be asked first: counted if possible, else
+        estimated. Writes no row. Later estimates learn from the count."""
         rules, counts = self.rules, dict[str, PromptCount | None]()
         decision, gate = await self._decide(rules, request, caller, counts)
         if not decision.plan.steps:
@@ -98,7 +98,7 @@ class Pipeline:
         exact, estimate = counts[step.target.id], step.estimate
         if exact is None:
             return estimate.input_tokens
-        if exact.least == exact.most and learned.margin(step.target.id) == 1:  # else it would seem to have kept it
+        if exact.least == exact.most and learned.margin(step.target.id) == 1:  # else its margin would shrink
             sample = AttemptSample(target=step.target.id, task=None, script=estimate.script, input=exact.tokens,
                         expected_input=estimate.input_rough)  # fmt: skip
             learned.observe(sample)
@@ -113,10 +113,10 @@ class Pipeline:
         observed: ObservedRequest | None = None,
         presence: ClientPresence | None = None,
     ) -> Served:
-        """Raises `ClientError`, with the answer for the client, when no target gives one.
+        """Serves a request. Raises `ClientError` with the answer for the client if no target gives one.
 
-        `internal`: what a request that no client sent is called in place of its route. Its answer is not judged, and
-        it is no part of what its session repeats.
+        `internal` is the name that a request which no client sent has instead of its route. Its answer is not judged,
+        and it does not count as part of its session.
         """
         rules, accounting, presence = self.rules, self._accounting, presence or ClientPresence()
         presence.lost_since = accounting.lease.lost_since
@@ -143,7 +143,7 @@ class Pipeline:
                 raise await self._failed(error, job, settlement) from None
             served = self._respond(context, job, settlement, answer, translation)
             if served.events is None:
-                with suppress(LedgerUnavailable):  # it is paid for: it is given all the same, and its rows wait
+                with suppress(LedgerUnavailable):  # already billed: the answer is given, and its rows wait
                     await accounting.journal.committed()
             return served
         except asyncio.CancelledError:
@@ -163,7 +163,7 @@ class Pipeline:
         counts: Counts,
         paid: Settlement | None = None,
     ) -> tuple[Decision, Gate, Sequence[str]]:
-        """Also the targets that a bound alone says are too small for the prompt, which was not counted there yet."""
+        """Decides. Also returns targets that only the bound makes too small for the prompt, not yet counted there."""
         if route in self._capped:
             screened = structs.replace(screened, classification=with_reading(screened.classification, request))
         session = request.limits.session
@@ -174,14 +174,14 @@ class Pipeline:
         for step in decision.plan.steps:
             if step.estimate.input_bound >= step.target.model.context and step.target.id not in counts:
                 near = (*near, step.target.id)
-        if not decision.plan.steps:  # before the prompt is refused for its length, it is counted
+        if not decision.plan.steps:  # the prompt is counted before it is refused for its length
             near = [row.target for row in decision.plan.dropped if row.reason == "context"]
         return decision, gate, near
 
     async def _decide(
         self, rules: CompiledPolicy, request: Request, caller: Caller, counts: dict[str, PromptCount | None]
     ) -> tuple[Decision, Gate]:
-        """Steps 3 to 5 of a request that nothing is held for. Into `counts` goes what had to be counted."""
+        """Runs steps 3 to 5 for a request without holds. Adds the token counts that were needed to `counts`."""
         route = check(rules, request, caller)
         screened = await rules.screen.look(request, caller, self._sources)
         while True:
@@ -197,8 +197,8 @@ class Pipeline:
         rules: CompiledPolicy,
         counts: dict[str, PromptCount | None],
     ) -> bool:
-        """Into `counts`, at those `targets` that are not there; without any, at the plan's, and no engine is asked.
-        Returns whether any could be counted."""
+        """Counts the prompt at those of `targets` that are not in `counts`, and adds the results; without targets, at
+        the plan's and without asking engines. Returns whether any could be counted."""
         efforts = {step.target.id: step.estimate.effort for step in decision.plan.steps}
         fresh = [name for name in targets or efforts if name not in counts]
         for name in fresh:
@@ -207,7 +207,7 @@ class Pipeline:
         return any(counts[name] is not None for name in fresh)
 
     async def _children(self, rules: CompiledPolicy, request: Request, caller: Caller) -> list[Child]:
-        """The budgets that were split off, of those that request and key name. Raises `ClientError`."""
+        """Returns the child budgets among those that request and key name. Raises `ClientError`."""
         children = []
         for name in sorted({request.limits.budget, caller.budget} - {""} - rules.accounts.named(request, caller)):
             try:
@@ -222,8 +222,8 @@ class Pipeline:
     async def _pay(
         self, rules: CompiledPolicy, request: Request, caller: Caller, settlement: Settlement, children: Sequence[Child]
     ) -> tuple[Decision, Gate]:
-        """Decides, and holds what the choice costs. Where a budget is short it is decided again by what is left; one
-        that is used up may send the request to another route."""
+        """Decides, and holds the cost of the choice. If a budget is short, decides again within what is left. An
+        exhausted budget may send the request to another route."""
         observed, breaker = settlement.observed, self._accounting.breaker
         tried, route, counts = set[str](), check(rules, request, caller), dict[str, PromptCount | None]()
         screened = await rules.screen.look(request, caller, self._sources)
@@ -232,7 +232,7 @@ class Pipeline:
                 observed.step("decide")
             decision, gate, near = self._choose(rules, request, caller, screened, route, counts, settlement)
             if near and await self._count(near, decision, gate, rules, counts):
-                continue  # it is decided by the exact length of its prompt
+                continue  # decide by the exact length of the prompt
             if not tried and not settlement.internal:
                 watched = breaker.check(request, caller, gate.now_ms)
                 if isinstance(watched, Tripped):
@@ -252,10 +252,10 @@ class Pipeline:
             if refused is None and not (capped and self._to_be_read(decision)):
                 return decision, gate
             if refused is None or refused.short:
-                continue  # it is decided by what it asks for, or by what is left
+                continue  # decide by the request's text, or within what is left
             lower = not (refused.account.size or settlement.internal)
             if lower and not refused.passing and await self._count((), decision, gate, rules, counts):
-                continue  # no more is held for the prompt than it costs
+                continue  # hold no more for the prompt than it costs
             route = rules.accounts.downgrade(refused.account.budget) if lower else ""
             if not route or route in tried:
                 refusal = await self._unpaid(refused, settlement.budget, rules.config.budget_status)
@@ -263,8 +263,8 @@ class Pipeline:
             settlement.lowered, settlement.left = ("route",), ANY_AMOUNT
 
     def _to_be_read(self, decision: Decision) -> bool:
-        """What is held caps the answer by the lengths of others, though the request's text may ask for more: its route
-        is read from now on. No second time, as what has no text stays unread."""
+        """Whether the decision must be repeated with the text read: the hold caps the answer by other answers' lengths,
+        while the text may ask for more. True once per route, as requests without text stay unread."""
         route = decision.plan.route
         unread = decision.classification.unread and route not in self._capped
         if unread:
@@ -272,7 +272,7 @@ class Pipeline:
         return unread
 
     async def _unpaid(self, refused: Refused, budget: BudgetHold, status: int) -> ClientError:
-        """`status`: of a spent budget."""
+        """Returns the refusal for a budget that has too little left. `status` is the status for an exhausted budget."""
         if refused.account.budget == SESSION_TURNS:
             return refusals.loop_detected(self._accounting.breaker.end_session(refused, now_ms()))
         if not refused.account.size:
@@ -282,12 +282,12 @@ class Pipeline:
     async def _failed(
         self, error: UpstreamFailure | ClientError, job: DispatchJob, settlement: Settlement
     ) -> ClientError:
-        """No target gave an answer: what the client is told."""
+        """Returns the error for the client after no target gave an answer."""
         if isinstance(error, ClientError):
             return await settlement.refuse(error)
         self._note_saturation(settlement.budget.attempts)
         refusal = refusals.upstream_failed(error.failure, settlement.budget.attempts)
-        if error.failure.kind is ErrorKind.BUDGET:  # the client hears of the budget, and of what used it up
+        if error.failure.kind is ErrorKind.BUDGET:  # tell the client the budget, and which attempts used it up
             with suppress(StoreUnavailable):
                 if (refused := await settlement.budget.shortage(job.plan.steps)) is not None:
                     attempts = refusal.extra
@@ -298,7 +298,7 @@ class Pipeline:
         return refusal
 
     def _note_saturation(self, attempts: Sequence[Attempt], served: str = "") -> None:
-        """Engines whose queues were full are not asked by the next requests. `served`: the target that answered."""
+        """Keeps the next requests from engines whose queues were full. `served` is the target that answered."""
         for attempt in attempts:
             if attempt.outcome == ErrorKind.SATURATED and attempt.target.id != served:
                 self._fleet.refused(attempt.target)
@@ -311,7 +311,7 @@ class Pipeline:
         answer: WholeAnswer | OpenStream,
         translation: Translation | None,
     ) -> Served:
-        """A whole answer is settled here, a stream when it ends."""
+        """Returns what the client gets. Settles a whole answer at once; a stream is settled when it ends."""
         sent = answer.record
         if settlement.budget.attempts:
             self._note_saturation(settlement.budget.attempts, sent.step.target.id)

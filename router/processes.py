@@ -1,4 +1,4 @@
-"""A Python module that runs in a process of its own and answers lines with lines: the gateway's side of it."""
+"""A Python module that runs in its own process and answers lines with lines, as seen from the gateway."""
 
 import asyncio
 import os
@@ -9,9 +9,9 @@ from contextlib import suppress
 
 
 class ChildProcess:
-    """`python -m module arguments`; its first line says that it is ready. Raises `OSError`, `EOFError` once it is gone.
+    """Runs `python -m module arguments`; its first line means ready. Raises `OSError`, and `EOFError` once it is gone.
 
-    `own_session`: in a session and group of its own, so that what it has started ends with it.
+    `own_session`: runs it in its own session and process group, so that what it has started ends with it.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class ChildProcess:
         env: Mapping[str, str] | None = None,
         own_session: bool = False,
     ) -> None:
-        """`longest_line`: bytes of one answer."""
+        """`longest_line` is the maximum size of an answer in bytes."""
         self._command = (sys.executable, "-m", module, *arguments)
         self._longest, self._env, self._own_session = longest_line, env, own_session
         self._process: asyncio.subprocess.Process | None = None
@@ -61,7 +61,7 @@ class ChildProcess:
         return self._process is not None and self._process.returncode is not None
 
     async def gone(self) -> None:
-        """Once the system has confirmed its end."""
+        """Waits until the process has exited."""
         if self._process is not None:
             await self._process.wait()
 

@@ -1,4 +1,4 @@
-"""What follows answers: verifiers and judges look at them, what they say goes into the shared log, and estimates learn
+"""What follows answers: verifiers and judges score them, the scores are written to the shared log, and estimates learn
 from that log."""
 
 import asyncio
@@ -36,18 +36,18 @@ from router.types.request import MEDIA, TRAITS, USUAL_READ, Caller, Reading, Req
 from router.types.target import Target, Task
 
 MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
-"""Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
+"""Maximum requests per tick whose text is read after the answer, and their maximum bytes. Others stay unread."""
 LEARNED_FROM = 4_096
-"""Attempts of the ledger that a new process learns from: tens of milliseconds."""
+"""Number of attempts in the ledger that a new process learns from, which takes tens of milliseconds."""
 LEARNED_AT_ONCE = 256
-"""Requests of other processes whose attempts a tick learns from; of more it leaves the older ones out."""
+"""Maximum requests of other processes that a tick learns from. It skips the oldest if there are more."""
 MOST_PENDING = 256
-"""Answers that verifiers look at after they were given; one more is not looked at."""
+"""Maximum number of given answers that wait for verifiers. Further answers are not verified."""
 _log = logging.getLogger("lowpass")
 
 
 class ServedContext(Struct, frozen=True):
-    """One request, as far as what is said of its answers concerns it."""
+    """What scores of a request's answers are stored with."""
 
     decision: Decision
     route: Route
@@ -59,7 +59,7 @@ class ServedContext(Struct, frozen=True):
 
 
 def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> tuple[TargetStats, set[str]]:
-    """What the latest attempts of the ledger teach, and what its local engines cost; and the ids of their requests."""
+    """Returns what the ledger's latest attempts and its engines' prices teach, and the ids of their requests."""
     learned, rows = TargetStats(), query.finished(ledger, LEARNED_FROM)
     learned.measured.publish(prices(ledger))
     for row in rows:
@@ -68,11 +68,11 @@ def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> tuple[TargetS
 
 
 def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[str, Target]) -> None:
-    """What this process, or another one, has learned from the attempt when it ended, and when its text was read."""
+    """Learns from an attempt what its process learned when it ended and when its text was read."""
     request = request_of(row.shape, id=row.request_id, endpoint="chat", model="", stream=False, session="", tags=())
     target, sized = targets.get(row.target), row.reported and row.shape.bytes > 0 and not request.script.endswith(MEDIA)
     is_read = len(row.traits) == TRAITS
-    read = Reading.unpack(row.traits).tokens if is_read else TokensRead(0.0, 0.0)  # not known any more
+    read = Reading.unpack(row.traits).tokens if is_read else TokensRead(0.0, 0.0)  # no longer known
     output, cut = row.visible + (row.reasoning or 0) + row.audio, row.finish_reason == "length"
     sample = AttemptSample(
         target=row.target,
@@ -118,8 +118,8 @@ Unread = tuple[Request, Decision, Sequence[Attempt]]
 
 
 def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptSample]]]:
-    """Decisions with what was read, and what their attempts teach: counts that the gateway made up teach nothing. A
-    text that can't be read keeps no other back."""
+    """Reads waiting texts. Returns each decision with its reading, and the samples of its attempts whose counts are the
+    provider's own. A text that can't be read does not hold up the others."""
     done = []
     for request, decision, attempts in waiting:
         try:
@@ -135,7 +135,7 @@ def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptSample]
 
 
 class OutcomeRecorder:
-    """One for a process. `ask` is how a judge is asked: as any client is; `known`: requests that were learned from."""
+    """Records outcomes; one per process. `ask` asks a judge like any client; `known`: requests already learned."""
 
     def __init__(
         self,
@@ -154,10 +154,10 @@ class OutcomeRecorder:
         self._judging = Judging(ask, self._trust, partial(telemetry.count, "judgements"))
         self._drift = Drift()
         self._served = Counter[tuple[str, str]]()
-        """Answers since the last tick, by their targets and the models that these say answered."""
+        """Answers since the last tick, by target and by the model that the provider names."""
         self._pending: set[asyncio.Task[None]] = set()
         self.unread: list[Unread] = []
-        """Their routes did not choose by their texts: what these foretell is worked out at the next tick."""
+        """Requests whose routes did not need their texts. The texts are read at the next tick."""
         self._reading = asyncio.Lock()
         log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
         self._elsewhere = query.OtherProcesses(ledger, journal.owner, known)
@@ -165,7 +165,7 @@ class OutcomeRecorder:
         self._judges: asyncio.Task[None] | None = None
 
     def adopt(self, config: Config) -> None:
-        """Another policy is in force."""
+        """Switches to another policy."""
         self.beliefs.adopt(tuple(config.targets.values()))
         self._targets, self._drift.targets = config.targets, frozenset(config.targets)
         self.verifiers.adopt(verifier for route in config.routes.values() for verifier in route.verifiers)
@@ -198,7 +198,7 @@ class OutcomeRecorder:
         await self.verifiers.close()
 
     async def read_waiting(self) -> None:
-        """Reads them in a thread, beside the event loop; then their rows say what was read, and it is learned from."""
+        """Reads waiting texts in a thread, writes the results to their rows, and learns from them."""
         async with self._reading:
             waiting, self.unread = self.unread, []
             if not waiting:
@@ -211,14 +211,14 @@ class OutcomeRecorder:
                 await self._journal.committed()
 
     def settled(self, context: ServedContext, attempts: Sequence[Attempt]) -> None:
-        """Writes the verdicts of answers that were looked at before they were given, and notes which model answered."""
+        """Writes verdicts on answers that were verified before they were given, and counts the models that answered."""
         for number, attempt in enumerate(attempts, 1):
             if attempt.verdicts:
                 self._write(context, attempt.verdicts, number, attempt.target.id)
             self._served[attempt.target.id, attempt.model_served] += 1
 
     def given(self, context: ServedContext, job: DispatchJob, answer: VerifierRequest | None) -> None:
-        """An answer that no verifier has looked at yet is on its way to its client; None: there is nothing to ask."""
+        """Considers a given answer for verifiers and the judge; None if there is nothing to verify."""
         if answer is None:
             return
         number = len(job.budget.attempts)
@@ -253,7 +253,7 @@ class OutcomeRecorder:
         self._judging.consider(judge, priority, partial(case, judge, answer, context.caller, number, priority, tell))
 
     def _tell(self, alarm: Alarm, place: str) -> None:
-        """One row, whichever gateway finds it first. `place`: the same for all that found the same."""
+        """Writes one row per alarm, whichever gateway finds it first. `place` is equal for all that find the same."""
         was, is_now = (rate if isinstance(rate, str) else f"{rate:.0%}" for rate in (alarm.before, alarm.after))
         target, reason, found_ms = alarm.target, f"{alarm.kind} was {was}, is {is_now}", now_ms()
         _log.warning("%s is not what it was: %s", target, reason)

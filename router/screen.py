@@ -1,4 +1,4 @@
-"""Step 3: what a request holds, what its session has seen, and what it looks like without its findings."""
+"""Step 3: findings in a request, the classes of its session, and the request with its findings redacted."""
 
 import hashlib
 import hmac
@@ -32,31 +32,31 @@ from router.types.request import (
 from router.types.target import Secret, Target
 
 _KNOWN = ("default", "key", "session")
-"""Causes that hold for the next request of a session anyway."""
+"""Causes that apply to the session's next request anyway."""
 _NO_TARGETS: Mapping[str, Target] = {}
 _NOTHING: frozenset[DoubtfulValue] = frozenset()
 _log = logging.getLogger(__name__)
 
 
 class ScreenSources(Struct, frozen=True):
-    """What outlives a policy."""
+    """What stays when the policy changes."""
 
     sessions: SessionStore
     reader: NamesReader
     secret: Secret
     opinions: SecondOpinions | None = None
-    """Asks for second opinions; None: none are asked for."""
+    """Asks for second opinions; None to ask for none."""
 
 
 class Screened(Struct, frozen=True):
-    """`redacted`: the same with placeholders, where the policy lets a class of it be redacted."""
+    """A classified request. `redacted` has placeholders, if the policy lets one of its classes be redacted."""
 
     classification: Classification
     redacted: Redacted | None = None
 
 
 class Screen:
-    """One policy's. `secret` makes placeholders that can't be tied to their values without it."""
+    """Screens requests under one policy. Without `secret`, placeholders can't be linked to their values."""
 
     def __init__(self, sensitivity: Sensitivity, secret: Secret, targets: Mapping[str, Target] = _NO_TARGETS) -> None:
         self._sensitivity, self._secret = sensitivity, secret.reveal().encode()
@@ -73,11 +73,11 @@ class Screen:
 
     @property
     def deep(self) -> bool:
-        """The policy asks for names: a reader is needed."""
+        """Whether the policy looks for names, which needs a reader."""
         return bool(self._names)
 
     async def look(self, request: Request, caller: Caller, sources: ScreenSources) -> Screened:
-        """What the session has seen binds this request, and what this one holds binds the next."""
+        """Screens a request within its session: earlier findings bind this request, and its own bind the next."""
         read = await self.read(request, sources.reader) if self._names else ()
         name = request.limits.session
         if not name:
@@ -94,14 +94,14 @@ class Screen:
         except StoreUnavailable:
             own = self._taint((await self._look(request, caller, CLEAN, read, sources)).classification)
             if own != CLEAN:
-                # The store hears of it when it is back: what was said meanwhile binds too.
+                # The store gets these once it is back, as they bind later requests too.
                 with suppress(StoreUnavailable):
                     await sources.sessions.add(key, own)
             return await self._look(request, caller, SessionClasses(permanent=frozenset(self.ranks)), read, sources)
         return screened
 
     async def read(self, request: Request, reader: NamesReader) -> Sequence[Finding] | None:
-        """What the deep tier finds; None where it could not look."""
+        """Returns findings of names; None if names could not be looked for."""
         passages, findings = request.passages, list[Finding]()
         try:
             for names in self._names:
@@ -124,7 +124,7 @@ class Screen:
         read: Sequence[Finding] | None,
         sources: ScreenSources,
     ) -> Screened:
-        """What is only possible counts, unless a second opinion denies it."""
+        """Screens with second opinions. Possible findings count unless a second opinion denies them."""
         size, arguments = len(request.raw), (request, caller, before, read)
         screened: Screened = await beside(size, self.alone, *arguments) if size >= LARGE else self.alone(*arguments)
         if not screened.classification.possible or self._second is None:
@@ -136,7 +136,7 @@ class Screen:
     async def _denied(
         self, request: Request, known: Classification, opinions: SecondOpinions | None
     ) -> Set[DoubtfulValue]:
-        """Nothing, where there is no target to ask."""
+        """Returns the values that a second opinion denies; empty if no target can be asked."""
         second, target = self._second, self._asked
         if second is None or target is None or opinions is None:
             return _NOTHING
@@ -154,7 +154,7 @@ class Screen:
         read: Sequence[Finding] | None = (),
         denied: Set[DoubtfulValue] = _NOTHING,
     ) -> Screened:
-        """Without asking anybody. Pure. `read`: what the deep tier has found; `denied`: what was said no to."""
+        """Screens without asking other services or changing state. `read`: names found; `denied`: values denied."""
         floor = self._floor(request, caller, before, read)
         past = self._remembered(before.found) if before.found else ()
         known = self.classifier.classify(request, (*floor, *past), read or (), denied)
@@ -162,21 +162,21 @@ class Screen:
         if not names:
             return Screened(known)
         left = [finding for finding in read or () if finding.data_class not in names or not finding.exact]
-        # Health is seen beside a person only: it must not be lost with the person where it may not be redacted away.
+        # Health is detected only beside a person, so redacting the person must not lose its class if it has to stay.
         stays = [Cause(name, "kept") for name in sorted(known.classes - names)]
         stays += [Cause(self._sensitivity.redacted_to(name), "redacted") for name in sorted(names)]
         floor = (*floor, *self._remembered(before.found - names), *stays)
-        # The same key in every turn of a session; without one, in this request only.
+        # Placeholders are the same in all turns of a session; without a session, only within the request.
         scope = session_key(caller.id, request.limits.session) if request.limits.session else request.id
         key = hmac.digest(self._secret, scope.encode(), hashlib.sha256)
-        # Looked at again as it then is: what could not be replaced keeps its class.
+        # Classify the redacted request again: what could not be replaced keeps its class.
         bare, values = redact(request, [finding for finding in known.findings if finding.data_class in names], key)
         return Screened(known, Redacted(bare, self.classifier.classes(bare, floor, left, denied), values))
 
     def _floor(
         self, request: Request, caller: Caller, before: SessionClasses, read: Sequence[Finding] | None
     ) -> tuple[Cause, ...]:
-        """What holds whatever is found in the text. A name that the policy does not know is every class."""
+        """Returns causes that don't depend on the text. A class that the policy does not know counts as every class."""
         causes = [self._default]
         for name, by in ((caller.min_class, "key"), (request.limits.data_class, "header")):
             if name:
@@ -190,11 +190,11 @@ class Screen:
         return tuple(causes)
 
     def _remembered(self, classes: frozenset[str]) -> Iterable[Cause]:
-        """Of a session. A class that the policy has no more is every class."""
+        """Returns causes from a session. A class that the policy no longer has counts as every class."""
         return (Cause(name, "session") for name in sorted(classes if classes <= self.ranks.keys() else self.ranks))
 
     def _taint(self, known: Classification) -> SessionClasses:
-        """What this request adds to its session."""
+        """Returns what this request adds to its session's classes."""
         default = self._sensitivity.default
         new = [cause for cause in known.causes if cause.by not in _KNOWN and cause.data_class != default]
         permanent = frozenset(

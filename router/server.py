@@ -1,4 +1,4 @@
-"""The processes of a gateway: their socket, local engines, event loops, and their end."""
+"""The processes of a gateway: socket, local engines, event loops and shutdown."""
 
 import asyncio
 import gc
@@ -36,7 +36,7 @@ from router.workers.background import Metering, Upkeep
 from router.workers.pool import Worker, WorkerConfig, WorkerError, Workers
 
 PATIENCE_S = 15.0
-"""For engines, before the address is printed although some of them still start: vLLM takes minutes."""
+"""Seconds to wait for engines before serving without those that still start. vLLM takes minutes."""
 _REASONS = (EngineError, LedgerTooNew, LedgerUnavailable, SettingError, WorkerError)
 OnDrain = Callable[[Callable[[bool], None]], None]
 OnOpen = Callable[[Settings, GatewayProcess, str], None]
@@ -48,7 +48,7 @@ class StartError(Exception):
 
 
 def run(settings: Settings) -> None:
-    """Serves until a signal ends it. Raises `StartError` or `ConfigError`; nothing is left running then."""
+    """Serves until a signal arrives. Raises `StartError` or `ConfigError`, and then leaves nothing running."""
     _prepare("%(name)s", settings.json_log)
     for name in unread(os.environ):
         _log.warning("%s is set, but this version does not read it", name)
@@ -56,23 +56,23 @@ def run(settings: Settings) -> None:
 
 
 def work(post: WorkerConfig) -> None:
-    """The process of one of the `Workers`: serves until the first process says or is at its end, or a signal comes."""
+    """Runs a worker process: serves until the first process says so or exits, or a signal arrives."""
     try:
         settings = settings_of(os.environ, policy=Path(post.policy), host=post.host)
         _prepare(f"%(name)s worker {post.number}", settings.json_log)
         uvloop.run(_work(post, settings))
     except ConfigError as error:
         _log.error("%s", error)
-        sys.exit(os.EX_CONFIG)  # the first process has read it: this is an edit, and may be mended
+        sys.exit(os.EX_CONFIG)  # the first process has read the policy, so this is an edit that may still be corrected
     except _REASONS as error:
         sys.exit(f"lowpass worker {post.number}: {error}")
 
 
 async def serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s: float = TICK_S) -> None:
-    """One gateway's whole life in the running event loop, with its engines and workers.
+    """Runs one gateway with its engines and workers in the running event loop until it ends.
 
-    `on_drain` is handed the function that ends it; `on_open` is called once it answers. Raises `StartError` or
-    `ConfigError`; nothing is left running then.
+    `on_drain` receives the function that ends the gateway. `on_open` is called once it answers. Raises `StartError` or
+    `ConfigError`, and then leaves nothing running.
     """
     try:
         await _serve(settings, on_drain, on_open, tick_s)
@@ -97,7 +97,7 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
         workers = Workers(settings.workers, post, lambda: watch.states)
         upkeep = Upkeep(ledger_of(settings), settings.keep_rows_ms)
         hourly = {target.engine.name: target.hourly or 0 for target in config.targets.values() if target.engine}
-        billed = [(spec, hourly.get(spec.name, 0)) for spec in specs.values()]  # as the policy knows
+        billed = [(spec, hourly.get(spec.name, 0)) for spec in specs.values()]  # as stated in the policy
         metering = Metering(ledger_of(settings), billed, lambda: watch.states)
         try:
             supervisor.launch()
@@ -159,7 +159,7 @@ async def _run(
     opened: Coroutine[None, None, None],
     tick_s: float,
 ) -> None:
-    """Serves until `server` drains. `opened` runs beside it: what is to be awaited and told at the start."""
+    """Serves until `server` drains. `opened` runs beside it and does what must be awaited and reported first."""
     opening = asyncio.ensure_future(opened)
     life = [asyncio.ensure_future(gateway.tick_forever(tick_s)), asyncio.ensure_future(server.serve([listener]))]
     try:
@@ -178,16 +178,16 @@ async def _run(
 
 
 class _Engines:
-    """How the start of the engines goes on. One that does not start costs its own targets, not those of others."""
+    """Follows the start of the engines. An engine that does not start makes only its own targets unavailable."""
 
     def __init__(self, supervisor: Supervisor, config: Config) -> None:
         self._supervisor, self._targets = supervisor, config.targets.values()
         self._starts = [asyncio.ensure_future(self._start(name)) for name in supervisor.served]
 
     async def some_serve(self) -> None:
-        """Until all have started or failed, but after `PATIENCE_S` only until there is a target that can be asked.
+        """Waits until all have started or failed. After `PATIENCE_S`, waits only until some target can be asked.
 
-        Raises `StartError` if there will be none.
+        Raises `StartError` if none can be.
         """
         pending = (await asyncio.wait(self._starts, timeout=PATIENCE_S))[1] if self._starts else set()
         while pending and not can_serve(self._targets, self._supervisor.states):
@@ -205,7 +205,7 @@ class _Engines:
             start.cancel()
 
     async def _start(self, name: str) -> str:
-        """Why it did not start; empty: it serves."""
+        """Returns why the engine did not start; empty if it serves."""
         try:
             await self._supervisor.ready(name)
         except EngineError as error:
@@ -215,16 +215,15 @@ class _Engines:
 
 
 def _policy(settings: Settings, engines: Mapping[str, ServedEngine]) -> tuple[Watcher, Config]:
-    """The watcher comes first: then no edit falls between the two."""
+    """Returns watcher and config. The watcher is created first, so that no edit between the two is missed."""
     watcher = Watcher(settings.policy, lambda path: reload_policy(path, engines))
     return watcher, load_policy(settings.policy, engines)
 
 
 def _prepare(name: str, as_json: bool) -> None:
-    """`name` of the process in the log. A request leaves no cycles behind: looking for them is 2 % of its time.
-
-    Threads that scan long texts give the interpreter back to the event loop ten times as often as Python's default.
-    """
+    """Prepares interpreter and log, where the process is called `name`. Requests leave no cycles, so garbage is
+    collected rarely; looking for it took 2 % of their time. Threads that scan long texts yield to the event loop ten
+    times as often as by Python's default."""
     sys.setswitchinterval(0.0005)
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -236,7 +235,7 @@ def _prepare(name: str, as_json: bool) -> None:
 
 
 def _on_signals(drain: Callable[[bool], None]) -> None:
-    """The second signal does not wait."""
+    """Drains on the first signal, and ends at once on the second."""
     at_once = iter([False])
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, lambda: drain(next(at_once, True)))
@@ -257,7 +256,7 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 def _greet(settings: Settings, gateway: GatewayProcess, url: str) -> None:
-    """Prints what tells a newcomer how to go on, once the gateway answers."""
+    """Prints how to use the gateway, once it answers."""
     ring = gateway.keyring
     access = "open to everybody on this machine: no key exists" if ring.open_to_all else "a key is needed"
     key, header = ("unused", "") if ring.open_to_all else ("lp-…", " -H 'authorization: Bearer lp-…'")

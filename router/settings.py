@@ -1,4 +1,4 @@
-"""Process settings from the environment; everything about routing is in the policy file."""
+"""Process settings from the environment. Everything about routing is in the policy file."""
 
 import logging
 from collections.abc import Mapping
@@ -22,28 +22,28 @@ NAMES = frozenset(
 )
 LOGS = ("text", "json")
 MOST_WORKERS = 64
-"""More than the cores of most machines; each needs about 100 MB."""
+"""Maximum number of workers: more than most machines have cores. Each needs about 100 MB."""
 
 
 class Settings(Struct, frozen=True):
-    """The variables of `NAMES`; options of `lowpass serve` win. The URLs may hold passwords."""
+    """Settings from the variables in `NAMES`; options of `lowpass serve` override them. URLs may contain passwords."""
 
     home: Path
     host: str
     port: int
     policy: Path
     database_url: Secret | None = None
-    """Where the ledger is; None: in `sqlite`."""
+    """Database of the ledger; None for the file `sqlite`."""
     redis_url: Secret | None = None
-    """Where the budgets are; None: in `sqlite`."""
+    """Redis server of the budgets; None for the file `sqlite`."""
     workers: int = 1
-    """Processes that serve, the first one included."""
+    """Number of serving processes, including the first."""
     keep_rows_days: int | None = None
-    """For how long whole rows of requests are kept; None: for ever. Their sums by hour stay."""
+    """Days that whole rows of requests are kept; None for ever. Hourly roll-ups stay."""
     vllm_python: str = ""
-    """Interpreter of the environment that has vLLM, for engines whose specs name none."""
+    """Python interpreter of the environment with vLLM, for engines whose specs name none."""
     json_log: bool = False
-    """All that is logged is JSON, with one line a request; else it is text, without."""
+    """Whether logs are JSON, with one line per request. Otherwise they are text, without lines for requests."""
 
     @property
     def keep_rows_ms(self) -> int | None:
@@ -59,7 +59,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def engines(self) -> Path:
-        """What is known of running engines, and what they keep on disk."""
+        """Folder for the state of running engines, and for what they keep on disk."""
         return self.home / "engines"
 
     @property
@@ -75,7 +75,7 @@ def on_this_machine(host: str) -> bool:
 
 
 class SettingError(Exception):
-    """A setting is wrong; says which and what to do."""
+    """A setting is wrong. Says which one and what to do."""
 
 
 def read(
@@ -86,7 +86,7 @@ def read(
     port: int | None = None,
     workers: str | None = None,
 ) -> Settings:
-    """Raises `SettingError`. Makes the home folder."""
+    """Reads the settings and creates the home folder. Raises `SettingError`."""
     home = Path(environ.get("LOWPASS_HOME") or "~/.lowpass").expanduser()
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def read(
 
 
 def unread(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Variables that look like settings and are none here: misspelt, or of another version."""
+    """Returns variables that look like settings but are unknown: misspelt, or of another version."""
     return tuple(sorted(name for name in environ if name.startswith("LOWPASS_") and name not in NAMES))
 
 
@@ -127,7 +127,7 @@ def _secret(environ: Mapping[str, str], name: str) -> Secret | None:
 
 
 def _number(text: str, least: int, most: float, wrong: str, name: str = "") -> int:
-    """`wrong`: what it is not, and what to give."""
+    """Parses a number. `wrong` says what it is not, and what to give."""
     if not text.isdecimal() or not least <= int(text) <= most:
         raise SettingError(f"{name}{text} is not {wrong}")
     return int(text)
