@@ -1,6 +1,6 @@
-"""Several gateway processes behind one socket: the first one starts the others, replaces those that die, ends them all.
+"""Several gateway processes behind one socket. The first process starts, replaces and ends the others.
 
-A worker is this program once more. It inherits the listening socket and one end of a channel that carries messages both
-ways. When a channel ends, the process at its other end is gone; a worker then ends at once. So none outlives the first
-process, however that ended.
+A worker runs the same program. It inherits the listening socket and one end of a message channel. If the channel
+closes, the process at its other end has exited; a worker then exits at once. So no worker outlives the first process,
+however that ends.
 """

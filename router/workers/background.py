@@ -1,4 +1,4 @@
-"""What the first process does beside the requests: metering, prices of engines, upkeep of the ledger."""
+"""Background work of the first process: metering of engines, measured prices, and upkeep of the ledger."""
 
 import asyncio
 import logging
@@ -19,18 +19,18 @@ from router.types.clock import now_ms
 from router.types.price import EngineHour, EnginePrice, added
 from router.types.target import EngineState
 
-# Meters the local engines beside the requests: what they did by the hour and what their tokens cost goes into the
-# ledger, where every process of every gateway reads it.
+# Meters the local engines. Their work per hour and the measured prices of their tokens go into the ledger, where every
+# process of every gateway reads them.
 
 READ_S = 0.5
-"""Between two looks at the engines' loads."""
+"""Seconds between two reads of the engines' loads."""
 KEEP_S = 10.0
-"""Between two writes: so much is lost when the gateway is killed."""
+"""Seconds between two writes, and so the most that is lost if the gateway is killed."""
 _log = logging.getLogger("lowpass")
 
 
 class Metering:
-    """`launch()` in the running event loop of the first process; then `await stop()`."""
+    """Meters engines. Call `launch()` in the running event loop of the first process, and `await stop()` at the end."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Metering:
         read_s: float = READ_S,
         keep_s: float = KEEP_S,
     ) -> None:
-        """`engines`: each with its nano-USD an hour, all replicas together; 0: not known."""
+        """`engines` are given with the cost of all their replicas in nano-USD per hour; 0 if unknown."""
         self._ledger, self._engines, self._states = ledger, engines, states
         self._read_s, self._keep_s = read_s, keep_s
         self._metered: dict[str, Metered] = {}
@@ -55,7 +55,7 @@ class Metering:
             self._life.add_done_callback(_tell)
 
     async def stop(self) -> None:
-        """Writes what is known."""
+        """Stops metering and writes what was measured."""
         self._ended.set()
         if self._life is not None:
             await asyncio.wait([self._life])
@@ -63,7 +63,7 @@ class Metering:
     async def _meter(self) -> None:
         loop = asyncio.get_running_loop()
         known: dict[str, EnginePrice] = {}
-        with suppress(LedgerUnavailable):  # without a ledger to ask, no price was in force
+        with suppress(LedgerUnavailable):  # without a ledger, assume that no price was in force
             known = in_force(await asyncio.to_thread(self._newest))
         self._metered = {
             spec.name: Metered(spec, hourly, GATEWAY, known.get(spec.name)) for spec, hourly in self._engines
@@ -86,7 +86,7 @@ class Metering:
             return newest(connection)
 
     async def _keep(self) -> None:
-        """What can't be written now is written with what comes next."""
+        """Writes new hours and prices. If that fails, they are written next time."""
         now = now_ms()
         for metered in self._metered.values():
             if (hour := metered.hour(now)) is not None:
@@ -107,28 +107,28 @@ class Metering:
 
 
 def _tell(life: asyncio.Future[None]) -> None:
-    """A mistake of ours costs the measurement, and nothing else."""
+    """Logs a bug in metering, which costs the measurement and nothing else."""
     error = None if life.cancelled() else life.exception()
     if error is not None:
         _log.error("local engines are not metered any more, prices stay as they are", exc_info=error)
 
 
-# Measured prices, read from the ledger: what one gateway's first process finds out, all processes go by.
+# Measured prices are read from the ledger, so that all processes use what one gateway's first process measured.
 
 OVERLAP_MS = 120_000
-"""Rows of transactions that overlap may appear late."""
+"""Time in ms that a read goes back, as rows of overlapping transactions may appear late."""
 
 
 class MeasuredPrices:
-    """Of one process."""
+    """The measured prices of one process."""
 
     def __init__(self, ledger: Ledger, measured: Measured) -> None:
         self._ledger, self._measured = ledger, measured
         self._known: dict[tuple[str, str], EnginePrice] = {}
-        """The newest of each engine at each gateway."""
+        """Newest price of each engine at each gateway."""
 
     def read(self) -> None:
-        """Has requests decided from now on go by what is in the ledger. Waits for the database: call it in a thread.
+        """Reads new prices, which later decisions use. Waits for the database, so call it in a thread.
 
         Raises `LedgerUnavailable`; then prices stay as they are.
         """
@@ -140,14 +140,14 @@ class MeasuredPrices:
             self._measured.publish({engine: price.price for engine, price in in_force(self._known.values()).items()})
 
 
-# Keeps the ledger in order beside the requests, in a process that is there while there is something to do.
+# Keeps the ledger in order beside the requests, in a process that runs while there is work.
 
 
 class Upkeep:
-    """`launch()` in the running event loop of the first process; then `await stop()`."""
+    """Runs upkeep. Call `launch()` in the running event loop of the first process, and `await stop()` at the end."""
 
     def __init__(self, ledger: Ledger, keep_ms: int | None, every_s: float = EVERY_S) -> None:
-        """`keep_ms`: how long rows are kept; None: for ever."""
+        """`keep_ms` is how long rows are kept; None for ever."""
         self._ledger, self._keep_ms, self._every_s = ledger, keep_ms, every_s
         self._process: Process | None = None
         self._life: asyncio.Future[None] | None = None
@@ -156,8 +156,8 @@ class Upkeep:
         self._life = asyncio.ensure_future(self._run_forever())
 
     async def stop(self) -> None:
-        """Kills it, if need be: it may end at any moment. What was settled last is sealed: call it after the workers'
-        end."""
+        """Kills the upkeep process, which may end at any moment, and seals what was settled last. Call it after the
+        workers have ended."""
         if self._life is not None:
             self._life.cancel()
             await asyncio.wait([self._life])
@@ -169,7 +169,7 @@ class Upkeep:
             await asyncio.to_thread(seal_all, self._ledger)
 
     async def _run_forever(self) -> None:
-        with suppress(LedgerUnavailable):  # what a gateway that was killed had settled last
+        with suppress(LedgerUnavailable):  # what a killed gateway had settled last
             await asyncio.to_thread(seal_all, self._ledger)
         while True:
             await asyncio.sleep(self._every_s)
@@ -180,7 +180,7 @@ class Upkeep:
                 _log.error("settled rows of the ledger could not be moved (%s), trying again", error)
 
     async def _run(self) -> None:
-        """Standard input says that we live; a session of its own keeps a Ctrl-C in the terminal from it."""
+        """Runs the process, which ends if its stdin closes. In its own session, a Ctrl-C in the terminal misses it."""
         process = self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "router.ledger.upkeep"),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -1,4 +1,4 @@
-"""The processes of a gateway and how they talk."""
+"""The processes of a gateway and their communication."""
 
 import asyncio
 import logging
@@ -18,13 +18,13 @@ from msgspec import Struct
 from router.observe.metrics import Telemetry, Values, counters, together
 from router.types.target import EngineState, ServedEngine
 
-# What the first process and a worker tell each other: each message is its length in four bytes, and msgpack.
+# Messages between the first process and a worker: each is its length in four bytes, and then msgpack.
 
 _LENGTH_BYTES = 4
 
 
 class WorkerConfig(Struct, frozen=True):
-    """Told a worker at birth: `listener` and `channel` are file descriptors, `engines` by the policy's names."""
+    """Arguments of a new worker. `listener` and `channel` are file descriptors; `engines` are by the policy's names."""
 
     listener: int
     policy: str
@@ -35,39 +35,39 @@ class WorkerConfig(Struct, frozen=True):
 
 
 class Engines(Struct, frozen=True, tag=True):
-    """What became of the local engines."""
+    """Tells workers the states of the local engines."""
 
     states: Sequence[EngineState]
 
 
 class CountRequest(Struct, frozen=True, tag=True):
-    """Asks a worker what it has counted."""
+    """Asks a worker for its counters."""
 
 
 class Total(Struct, frozen=True, tag=True):
-    """What all have counted."""
+    """The counters of all processes together."""
 
     values: Values
 
 
 class Drain(Struct, frozen=True, tag=True):
-    """The first process ends; `at_once`: requests in progress are not waited for."""
+    """Tells a worker that the first process ends. `at_once`: it must not wait for requests in progress."""
 
     at_once: bool
 
 
 class Ready(Struct, frozen=True, tag=True):
-    """The worker serves."""
+    """Tells the first process that the worker serves."""
 
 
 class WorkerCount(Struct, frozen=True, tag=True):
-    """What the worker has counted."""
+    """The counters of a worker."""
 
     values: Values
 
 
 class TotalRequest(Struct, frozen=True, tag=True):
-    """Asks the first process what all have counted."""
+    """Asks the first process for the counters of all processes."""
 
 
 ToWorker = Engines | CountRequest | Total | Drain
@@ -82,7 +82,7 @@ def frame(message: ToWorker | ToFirst) -> bytes:
 
 
 async def to_first(reader: asyncio.StreamReader) -> AsyncIterator[ToFirst]:
-    """Until the worker is gone."""
+    """Yields messages until the worker has exited."""
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
@@ -90,32 +90,32 @@ async def to_first(reader: asyncio.StreamReader) -> AsyncIterator[ToFirst]:
 
 
 def to_worker(channel: socket.socket) -> Iterator[ToWorker]:
-    """Until the first process is gone; blocks."""
+    """Yields messages until the first process has exited. Blocks."""
     with channel.makefile("rb") as stream:
         while head := stream.read(_LENGTH_BYTES):
             yield _to_worker.decode(stream.read(int.from_bytes(head, "big")))
 
 
-# The place of one worker: when it dies, another one takes it.
+# The slot of one worker. When the worker dies, another takes its slot.
 
 START_LIMIT_S = 60.0
-"""A worker that does not serve by then is killed."""
+"""Seconds after which a worker that does not serve yet is killed."""
 STEADY_S = 60.0
-"""After serving this long, the next replacement is prompt again."""
+"""Seconds of service after which the next replacement starts without a longer pause."""
 COUNT_LIMIT_S = 1.0
-"""How long a worker is waited for when its counters are asked for; then the ones known from before stand."""
+"""Seconds to wait for a worker's counters. After that, the ones known from before are used."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 _log = logging.getLogger("lowpass")
 
 
 class WorkerSlot:
-    """Await `keep_filled()` beside everything else; `drain()` lets it return."""
+    """Keeps one worker running. Await `keep_filled()` beside everything else; it returns after `drain()`."""
 
     def __init__(self, crew: "Workers", post: WorkerConfig) -> None:
         self.number = post.number
         self._loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[str] = self._loop.create_future()
-        """Done when the first worker serves, with an empty text; or when it failed, with the reason."""
+        """Done when the first worker serves (empty text) or has failed (the reason)."""
         self._crew, self._post = crew, post
         self._ending = asyncio.Event()
         self._process: Process | None = None
@@ -128,7 +128,7 @@ class WorkerSlot:
 
     @property
     def values(self) -> Values:
-        """What its workers are known to have counted, dead ones included."""
+        """The counters of its workers as far as known, including dead workers."""
         return together([self._before, self._last])
 
     async def keep_filled(self) -> None:
@@ -137,7 +137,7 @@ class WorkerSlot:
             status, reason, served_s = await self._live()
             if self._ending.is_set():
                 return
-            # One that is killed while it starts, by the kernel or a person, says nothing about the next.
+            # If the kernel or a person kills a starting worker, that tells nothing about the next one.
             if not self.opened.done() and status >= 0 and status != os.EX_CONFIG:
                 return self.opened.set_result(reason)
             pause_s = _FIRST_PAUSE_S if served_s >= STEADY_S else pause_s
@@ -147,12 +147,12 @@ class WorkerSlot:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def send(self, message: ToWorker) -> None:
-        """To the worker; without one, to nobody."""
+        """Sends a message to the worker, if there is one."""
         if self._writer is not None:
             self._writer.write(frame(message))
 
     async def count(self) -> None:
-        """Brings `values` up to date, as far as the worker answers in time. One that is stuck is not asked again."""
+        """Updates `values` if the worker answers in time. A stuck worker is not asked again."""
         if self._serving_since is None:
             return
         if self._counting is None:
@@ -161,7 +161,7 @@ class WorkerSlot:
         await asyncio.wait([self._counting], timeout=COUNT_LIMIT_S)
 
     def drain(self, at_once: bool) -> None:
-        """The worker finishes its requests and is not replaced; one that does not serve yet is killed."""
+        """Ends the slot. The worker finishes its requests; one that does not serve yet is killed."""
         self._ending.set()
         if self._serving_since is None:
             self.kill()
@@ -173,7 +173,7 @@ class WorkerSlot:
                 self._process.kill()
 
     async def _live(self) -> tuple[int, str, float]:
-        """One worker, to its end: its exit status, why it ended, and for how many seconds it served."""
+        """Runs one worker until it exits. Returns its exit status, why it ended, and for how many seconds it served."""
         try:
             process, reader = await self._spawn()
         except OSError as error:
@@ -190,7 +190,7 @@ class WorkerSlot:
         return status, reason, self._bury()
 
     async def _spawn(self) -> tuple[Process, asyncio.StreamReader]:
-        """A session of its own keeps a Ctrl-C in the terminal from it: the end comes through the channel, once."""
+        """Starts a worker in its own session, so that a Ctrl-C in the terminal reaches it only by the channel."""
         ours, theirs = socket.socketpair()
         with theirs:
             post = msgspec.structs.replace(self._post, channel=theirs.fileno())
@@ -238,7 +238,7 @@ class WorkerSlot:
         self.send(Total(await self._crew.values()))
 
     def _bury(self) -> float:
-        """For how many seconds it served. A counter must never fall, so what it counted stays in the sum."""
+        """Returns for how many seconds the worker served. Its counters stay in the sum, as they must never fall."""
         since, self._serving_since = self._serving_since, None
         self._before, self._last = together([self._before, counters(self._last)]), {}
         self._counted()
@@ -248,22 +248,22 @@ class WorkerSlot:
         return 0.0 if since is None else self._loop.time() - since
 
 
-# The crew as the first process has it.
+# The crew as the first process sees it.
 
 GRACE_S = 5.0
-"""How much longer than it may drain a worker is waited for, before SIGKILL."""
+"""Seconds that a worker gets beyond its time to drain, before SIGKILL."""
 ENGINES_EVERY_S = 0.2
-"""How often workers are told what became of the local engines, if anything did."""
+"""Seconds between two checks whether workers must be told new engine states."""
 
 
 class WorkerError(Exception):
-    """A worker does not start; says why."""
+    """A worker does not start. Says why."""
 
 
 class Workers:
-    """The first process itself and `count` - 1 workers, in the running event loop.
+    """The first process and `count` - 1 workers, in the running event loop.
 
-    `launch()`, then `await ready()`; then `await stop()`, whatever happened.
+    Call `launch()`, then `await ready()`; in any case `await stop()` at the end.
     """
 
     def __init__(self, count: int, post: WorkerConfig, engines: Callable[[], Sequence[EngineState]]) -> None:
@@ -278,32 +278,32 @@ class Workers:
         return self._states()
 
     def launch(self) -> None:
-        """Spawns every worker and returns at once."""
+        """Starts every worker and returns at once."""
         self._lives = [asyncio.ensure_future(seat.keep_filled()) for seat in self._seats]
         if self._seats:
             self._telling = asyncio.ensure_future(self._tell_engines())
 
     async def ready(self) -> None:
-        """Waits until all serve and know of the engines what is known now. Raises `WorkerError`."""
+        """Waits until all workers serve and know the current states of the engines. Raises `WorkerError`."""
         for seat in self._seats:
             if failure := await seat.opened:
                 raise WorkerError(f"worker {seat.number} does not start ({failure}); what it said of it is above")
             seat.send(Engines(self.engines))
-        # Messages are read in their order: who has answered this one knows the one before.
+        # Messages are read in order, so a worker that has answered this one knows the one before.
         await self.values()
 
     async def values(self) -> Values:
-        """What all processes have counted; no counter is ever less than it was when it was last asked for."""
+        """Returns the counters of all processes together. No counter is ever lower than in an earlier result."""
         await asyncio.gather(*(seat.count() for seat in self._seats))
         return together([self.telemetry.values(), *(seat.values for seat in self._seats)])
 
     def drain(self, at_once: bool = False) -> None:
-        """No worker is replaced any more. Those that serve finish their requests; `at_once`: they cut them off."""
+        """Stops replacing workers. Serving workers finish their requests, or cut them off if `at_once`."""
         for seat in self._seats:
             seat.drain(at_once)
 
     async def stop(self, drain_s: float) -> None:
-        """Returns when all workers are gone: by themselves within `drain_s` and `GRACE_S`, else killed."""
+        """Returns when all workers have exited. Those that don't within `drain_s` + `GRACE_S` are killed."""
         self.drain()
         if self._telling is not None:
             self._telling.cancel()
@@ -323,11 +323,11 @@ class Workers:
                     seat.send(Engines(sent))
 
 
-# The crew as a worker has it.
+# The crew as a worker sees it.
 
 
 class Worker:
-    """Use inside one running event loop. Ends the process when the first one is gone."""
+    """A worker's side. Use it inside one running event loop. Exits the process if the first process has exited."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.telemetry = Telemetry()
@@ -339,7 +339,7 @@ class Worker:
         Thread(target=self._listen, name="channel", daemon=True).start()
 
     def ready(self, drain: Callable[[bool], None]) -> None:
-        """Tells that requests are served from now on; `drain(at_once)` is called when that should end."""
+        """Reports that requests are served from now on. `drain(at_once)` is called when that must end."""
         self._drain = drain
         self._send(Ready())
 
@@ -350,7 +350,7 @@ class Worker:
         return await total
 
     def _listen(self) -> None:
-        """In a thread of its own, so that the end is noticed even while the event loop is stuck."""
+        """Reads messages in a thread, so that the end is noticed even if the event loop is stuck."""
         try:
             for message in to_worker(self._channel):
                 self._loop.call_soon_threadsafe(self._take, message)
@@ -376,4 +376,4 @@ class Worker:
 
 
 Crew = Workers | Worker
-"""What a gateway process has in common with its siblings: of the first it is `Workers`, of the others `Worker`."""
+"""The processes of a gateway as seen by one of them: `Workers` in the first process, `Worker` in the others."""
