@@ -1,1 +1,1 @@
-"""What others may watch of requests: a line each, spans and metrics. Off unless asked for, and never any text."""
+"""Log lines, spans and metrics of requests. Off unless asked for, and never with any text of a request."""

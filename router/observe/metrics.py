@@ -1,4 +1,4 @@
-"""What a process counts, and the page of `/metrics`."""
+"""The counters of a process, and the page `/metrics`."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -19,16 +19,16 @@ from router.types.price import NANO_PER_USD
 from router.types.tables import table
 from router.types.target import EngineState, Status
 
-# Every metric, as `metrics.yaml` has it.
+# All metrics, as declared in `metrics.yaml`.
 
 Numbers = Mapping[tuple[str, ...], float]
 """Values of a metric's labels → number."""
 Values = Mapping[str, Numbers]
-"""Metric → values of its labels → number; from one process, or from all together."""
+"""Metric → values of its labels → number, of one process or of all together."""
 
 
 class MetricRow(Struct, frozen=True):
-    """One row of `metrics.yaml`. `together` makes the number of all processes from theirs."""
+    """One row of `metrics.yaml`. `together` says how the numbers of several processes are combined."""
 
     help: str
     labels: tuple[str, ...] = ()
@@ -39,17 +39,17 @@ class MetricRow(Struct, frozen=True):
 
 METRICS = msgspec.convert(table("observe/metrics.yaml"), dict[str, MetricRow])
 SUM = "sum"
-"""In place of an edge: what all values of a histogram add up to."""
+"""Stands in place of an edge for the sum of all values of a histogram."""
 _TOGETHER: dict[str, Callable[[Iterable[float]], float]] = {"sum": sum, "min": min, "max": max}
 
 
 def edge_names(edges: Iterable[float]) -> tuple[str, ...]:
-    """As Prometheus writes them; the last bucket has no edge."""
+    """Returns the edges as Prometheus writes them. The last bucket is unbounded."""
     return (*(str(float(edge)) for edge in edges), "+Inf")
 
 
 def together(parts: Iterable[Values]) -> Values:
-    """What several processes have counted, as one."""
+    """Combines the counters of several processes."""
     samples: defaultdict[str, defaultdict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
     for values in parts:
         for name, numbers in values.items():
@@ -62,15 +62,15 @@ def together(parts: Iterable[Values]) -> Values:
 
 
 def counters(values: Values) -> Values:
-    """What stays of a process that is gone."""
+    """Returns what is kept of an exited process: all but its gauges."""
     return {name: numbers for name, numbers in values.items() if METRICS[name].kind != "gauge"}
 
 
-# Values in buckets.
+# Histograms.
 
 
 class Histogram:
-    """How many values of each label lie in which bucket, and what they add up to."""
+    """Number of values per bucket, and their sum, for each combination of labels."""
 
     __slots__ = ("_counts", "_edges", "_sums")
 
@@ -85,7 +85,7 @@ class Histogram:
 
     @property
     def values(self) -> Mapping[tuple[str, ...], float]:
-        """Labels and a bucket's upper edge → count; and labels and `SUM`."""
+        """Counts by labels and upper edge of the bucket, and sums by labels and `SUM`."""
         names = edge_names(self._edges)
         counts = {
             (*labels, edge): count
@@ -95,11 +95,11 @@ class Histogram:
         return counts | {(*labels, SUM): total for labels, total in self._sums.items()}
 
 
-# Numbers as Prometheus reads them.
+# Numbers in the form that Prometheus reads.
 
 
 def of_engines(states: Iterable[EngineState]) -> Values:
-    """As metrics; what a replica does not say is left out."""
+    """Returns the metrics of engines. What a replica does not report is left out."""
     samples: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for state in states:
         whose = state.name, str(state.replica)
@@ -114,7 +114,7 @@ def of_engines(states: Iterable[EngineState]) -> Values:
 
 
 def page(values: Values) -> bytes:
-    """In Prometheus' text format."""
+    """Returns the metrics in Prometheus' text format."""
     return generate_latest(_Families(values))
 
 
@@ -128,7 +128,7 @@ class _Families(Collector):
             if shape.kind == "histogram":
                 buckets, edges = HistogramMetricFamily(name, shape.help, labels=shape.labels), edge_names(shape.edges)
                 for labels in dict.fromkeys(known[:-1] for known in numbers):
-                    # Each bucket has all values up to its edge.
+                    # In Prometheus, a bucket counts all values up to its edge.
                     upto = accumulate(numbers[*labels, edge] for edge in edges)
                     buckets.add_metric(labels, list(zip(edges, upto, strict=True)), numbers[*labels, SUM])
                 yield buckets
@@ -140,15 +140,15 @@ class _Families(Collector):
             yield family
 
 
-# What one process has counted. Counters are plain integers; Prometheus reads them when it asks.
+# The counters of one process. They are plain integers, which are converted when Prometheus asks.
 
 
 class Telemetry:
-    """Cardinality is bounded by the policy: labels are routes, targets and closed sets, never text of a request."""
+    """Counters of a process. Labels are routes, targets and closed sets, never text: the policy bounds their number."""
 
     def __init__(self) -> None:
         self._counts: defaultdict[str, defaultdict[Any, int]] = defaultdict(lambda: defaultdict(int))
-        """By metric, without `lowpass_`, and labels; nano-USD where the metric is in USD."""
+        """By metric (without `lowpass_`) and labels; in nano-USD if the metric is in USD."""
         for name in ("overruns", "held_usd", "held_used_usd", "outcomes_contradictory"):
             self._counts[name][()] = 0
         self._counts["second_opinions"].update({(opinion.value,): 0 for opinion in Opinion})
@@ -156,14 +156,14 @@ class Telemetry:
         self.calls, self.first_bytes = Histogram("lowpass_attempt_seconds"), Histogram("lowpass_first_byte_seconds")
         self.overhead = Histogram("lowpass_overhead_seconds")
         self.settled: list[tuple[str, int, Sequence[Attempt], int, int | None]] = []
-        """Not counted yet: route, status, attempts, overhead in us, and nano-USD that were held; None where no budget
-        in USD binds it."""
+        """Requests not counted yet: route, status, attempts, overhead in µs, and nano-USD that were held (None if no
+        budget in USD applies)."""
         self.spilled, self.passes = self._counts["spilled"], self._counts["passes"]
         self.outcomes = {"learned": 0, "not_learned": 0}
         self.ledger, self.in_flight, self.policy_errors = True, 0, 0
         self.health: Mapping[str, str] = {}
         self.policies: frozenset[str] = frozenset()
-        """Hashes of those of all gateways that share the budgets."""
+        """Hashes of the policies of all gateways that share the budgets."""
         self.loops: Mapping[str, int] = dict.fromkeys(LoopKind, 0)
         self.consistency: Mapping[str, float] = {}
         self.agreement: Mapping[str, float] = {}
@@ -172,12 +172,12 @@ class Telemetry:
         self._counts[metric][labels] += 1
 
     def feedback(self, passed: bool, contrary: int) -> None:
-        """`contrary`: how many other sources say otherwise of the same answer."""
+        """Counts feedback. `contrary` is the number of other sources that contradict it for the same answer."""
         self._counts["feedback"]["passed" if passed else "failed",] += 1
         self._counts["outcomes_contradictory"][()] += contrary > 0
 
     def tally(self) -> None:
-        """Counts what was settled since the last time: beside the requests, once a second."""
+        """Counts what was settled since the last call. Runs once a second, beside the requests."""
         counts, settled, self.settled = self._counts, self.settled, []
         for route, status, attempts, overhead_us, held in settled:
             counts["requests"][route, str(status)] += 1
@@ -207,7 +207,7 @@ class Telemetry:
                         tokens[name, "cache_write"] += written
 
     def values(self) -> Values:
-        """In the event loop: it is one moment's."""
+        """Returns all numbers at one moment. Call it in the event loop."""
         self.tally()
         unhealthy = sum(state in ("open", "half-open", "region mismatch") for state in self.health.values())
         numbers: dict[str, Numbers] = {

@@ -1,4 +1,4 @@
-"""One request as logs and traces see it."""
+"""One request as logs and traces show it."""
 
 import logging
 import os
@@ -19,14 +19,14 @@ from router.types.decision import Decision
 from router.types.price import usd_json
 from router.types.request import Endpoint
 
-# One client's request as whoever watches sees it, noted on the way and looked at when it is over.
+# A client's request as observers see it: recorded while it runs, and reported when it is over.
 
 PARENT = frozenset({b"traceparent", b"tracestate"})
-"""Headers that name the client's own trace; no other is kept."""
+"""Headers that identify the client's own trace. No other header is kept."""
 
 
 class ObservedRequest:
-    """Times in ns since 1970. It holds decision and attempts, which have no text, and nothing of the request."""
+    """Record of a request, without its text. Decision and attempts contain none either. Times in Unix ns."""
 
     __slots__ = (
         *("attempts", "began_ns", "cost", "decision", "endpoint", "ended_ns", "error", "id", "parent", "status"),
@@ -38,7 +38,7 @@ class ObservedRequest:
         self.parent = {name: value for name, value in headers if name in PARENT}
         self.began_ns = self.ended_ns = time.time_ns()
         self.steps: list[tuple[str, int]] = [("parse", self.began_ns)]
-        """Each until the next begins."""
+        """Steps with their starting times. Each step lasts until the next begins."""
         self.decision: Decision | None = None
         self.attempts: Sequence[Attempt] = ()
         self.status, self.cost, self.stream = 0, 0, False
@@ -48,17 +48,17 @@ class ObservedRequest:
         self.steps.append((name, time.time_ns()))
 
     def settled(self, status: int, error: str | None, attempts: Sequence[Attempt], cost: int) -> None:
-        """`cost` in nano-USD."""
+        """Records the settlement. `cost` is in nano-USD."""
         self.status, self.error, self.attempts, self.cost = status, error, attempts, cost
 
     def refused(self, status: int, error: str) -> None:
-        """What was settled stays as it is."""
+        """Records a refusal, unless the request was settled."""
         if not self.status:
             self.status, self.error = status, error
 
     @property
     def decided(self) -> dict[str, str]:
-        """Why it went where it went; empty: nothing was decided."""
+        """The decision's main facts; empty if nothing was decided."""
         if (decision := self.decision) is None:
             return {}
         plan, known = decision.plan, decision.classification
@@ -70,27 +70,27 @@ class ObservedRequest:
 
     @property
     def served(self) -> Attempt | None:
-        """The attempt whose answer the client got; else the last one."""
+        """The attempt whose answer the client got, else the last attempt; None if there was none."""
         given = (attempt for attempt in reversed(self.attempts) if attempt.outcome == "ok" and not attempt.passed_over)
         return next(given, self.attempts[-1] if self.attempts else None)
 
 
-# One line of JSON a request, and everything else that is logged in the same form.
+# One line of JSON per request, and all other log messages in the same form.
 
 ATOMIC_BYTES = 4096
-"""What several processes write to one pipe at once stays whole up to this (PIPE_BUF on Linux)."""
+"""Maximum bytes that stay in one piece if several processes write to a pipe at once (PIPE_BUF on Linux)."""
 _NS_PER_MS = 1_000_000
 
 
 def line(observed: ObservedRequest) -> bytes:
-    """Names of the policy, closed sets and numbers, and nothing else. Tokens and cost are of all attempts."""
+    """Returns the log line: names of the policy, closed sets and numbers only. Tokens and cost are of all attempts."""
     served, usages = observed.served, [attempt.usage for attempt in observed.attempts if attempt.usage is not None]
     answer: dict[str, object] | None = None
-    if served is not None:  # by whom; of an attempt that gave no answer, how it ended
+    if served is not None:  # the answer's target; for an attempt without an answer, how it ended
         answer = {"target": served.target.id, "model": served.target.model.id, "outcome": str(served.outcome)}
         answer |= {"finish": plain(served.finish_reason), "effort": served.thinking, "first_ms": served.first_ms}
     tokens: dict[str, int | None] | None = None
-    if usages:  # thinking is part of the output; null: not told apart
+    if usages:  # thinking is part of the output; null if not reported separately
         thoughts = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
         tokens = {"input": sum(u.totals.input for u in usages), "output": sum(u.totals.output for u in usages)}
         tokens["thinking"] = sum(thoughts) if thoughts else None
@@ -112,7 +112,7 @@ def line(observed: ObservedRequest) -> bytes:
 
 
 def written(lines: Iterable[bytes], descriptor: int) -> None:
-    """In pieces that stay whole beside what other processes write. Raises OSError where nobody reads any more."""
+    """Writes lines in pieces that other processes' writes can't split. Raises OSError if the reader is gone."""
     for piece in _pieces(lines):
         while piece:
             piece = piece[os.write(descriptor, piece) :]
@@ -129,7 +129,7 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class JsonFormatter(logging.Formatter):
-    """Everything else that a process logs, one line each. Its format string says who the process is."""
+    """Formats all other log messages, one line each. Its format string names the process."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {"time": _iso(record.created), "event": "log", "level": record.levelname.lower()}
@@ -141,40 +141,40 @@ class JsonFormatter(logging.Formatter):
 
 
 def _iso(seconds: float) -> str:
-    """UTC, to the ms."""
+    """Formats Unix time in seconds as UTC, to the ms."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# Who is told of requests that are over: in batches, by a thread of its own, so that no request waits for it.
+# Reports finished requests in batches from a separate thread, so that no request waits for it.
 
 EVERY_S = 0.1
-"""How often those that are over are told of: what waits is kept alive, and the collector of garbage looks at it."""
+"""Seconds between two reports. Waiting requests stay in memory, where the garbage collector inspects them."""
 MOST_WAITING = 10_000
-"""Requests that wait to be told of; what comes beyond is counted and dropped."""
+"""Maximum number of requests that wait to be reported. Further ones are dropped and counted."""
 CLOSING_S = 3.0
-"""How long the end of the process waits for collectors."""
+"""Seconds that a shutdown waits for collectors."""
 _log = logging.getLogger("lowpass")
 
 
 class Sink(Protocol):
-    """`tell` runs in the observer's thread and may block."""
+    """Receives finished requests. `tell` runs in the observer's thread and may block."""
 
     def tell(self, batch: Sequence[ObservedRequest]) -> None: ...
     def close(self) -> None: ...
 
 
 class Lines:
-    """To standard error."""
+    """Writes lines to standard error."""
 
     def tell(self, batch: Sequence[ObservedRequest]) -> None:
         written(map(line, batch), sys.stderr.fileno())
 
     def close(self) -> None:
-        """Nothing is kept back."""
+        """Does nothing, as no lines are buffered."""
 
 
 class Observer:
-    """One for a process. `end` is called by the event loop, everything else happens in the thread."""
+    """Reports finished requests; one per process. The event loop calls `end`; the rest runs in the thread."""
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks = sinks
@@ -192,7 +192,7 @@ class Observer:
             self._dropped += 1
 
     def close(self) -> None:
-        """Blocks until all is told, or as long as that may take."""
+        """Blocks until everything is reported, for at most `CLOSING_S`."""
         self._closing.set()
         self._thread.join(CLOSING_S)
 
@@ -209,7 +209,7 @@ class Observer:
             try:
                 sink.tell(batch)
             except Exception as error:
-                # Once for each; without the message, which may quote what it could not tell.
+                # Logged once per sink, and without the message, which may quote what it could not report.
                 if number not in self._broken:
                     self._broken.add(number)
                     _log.error("%s can't be told of requests: %s", type(sink).__name__, type(error).__name__)
@@ -219,7 +219,7 @@ class Observer:
 
 
 def observer(lines: bool, environ: Mapping[str, str]) -> Observer | None:
-    """None where nobody watches. `environ` may have OpenTelemetry's standard variables."""
+    """Returns the observer, or None if nothing is observed. `environ` may have OpenTelemetry's standard variables."""
     sinks: list[Sink] = [Lines()] if lines else []
     named = any(environ.get(f"OTEL_EXPORTER_OTLP_{part}ENDPOINT") for part in ("", "TRACES_", "METRICS_"))
     if named and environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true":

@@ -25,7 +25,7 @@ from router.types.attempt import Attempt
 from router.types.price import NANO_PER_USD
 from router.types.tables import table
 
-# A request that is over, in OpenTelemetry's names.
+# A finished request in OpenTelemetry's names.
 
 Attribute = str | bool | int | float | list[str]
 _NAMES: Mapping[str, Any] = table("observe/otel.yaml")
@@ -33,7 +33,7 @@ OPERATIONS, PATHS, BENIGN = _NAMES["operations"], _NAMES["paths"], _NAMES["benig
 
 
 def common_attributes(observed: ObservedRequest, attempt: Attempt) -> dict[str, Attribute]:
-    """What metrics tell apart: names of the policy and of the catalog."""
+    """Returns the attributes that metrics distinguish: names from the policy and the catalog."""
     provider = attempt.target.provider.id
     attributes: dict[str, Attribute] = {
         "gen_ai.operation.name": OPERATIONS[observed.endpoint],
@@ -45,7 +45,7 @@ def common_attributes(observed: ObservedRequest, attempt: Attempt) -> dict[str, 
 
 
 def attempt_attributes(observed: ObservedRequest, attempt: Attempt) -> dict[str, Attribute]:
-    """Of a call of a target."""
+    """Returns the attributes of a call of a target."""
     first_s = attempt.first_ms / 1000 if observed.stream and attempt.first_ms is not None else None
     address = urlsplit(attempt.target.base_url)  # without path, user or password
     attributes: dict[str, Attribute | None] = {
@@ -78,7 +78,7 @@ def attempt_attributes(observed: ObservedRequest, attempt: Attempt) -> dict[str,
 
 
 def request_attributes(observed: ObservedRequest) -> dict[str, Attribute]:
-    """Of all that a client asked for."""
+    """Returns the attributes of a client's whole request."""
     attributes: dict[str, Attribute] = {
         "http.request.method": "POST",
         "http.route": PATHS[observed.endpoint],
@@ -97,13 +97,13 @@ def request_attributes(observed: ObservedRequest) -> dict[str, Attribute]:
     return attributes
 
 
-# A request that is over → OpenTelemetry's metrics of it.
+# A finished request → OpenTelemetry's metrics of it.
 
 _NS_PER_MS, _NS_PER_S = 1_000_000, 1e9
 
 
 class Measures:
-    """Labels are bounded by the policy. `client` metrics are of attempts, `server` metrics of requests."""
+    """Metrics. The policy bounds the labels. `client` metrics are about attempts, `server` metrics about requests."""
 
     def __init__(self, meter: Meter) -> None:
         def histogram(name: str, unit: str, about: str, buckets: str) -> Histogram:
@@ -131,7 +131,7 @@ class Measures:
             about["lowpass.route"] = observed.decision.plan.route
         served = observed.served
         if observed.stream and served is not None and served.first_ms is not None:
-            # From the client's first byte to the first that a target streamed of the answer.
+            # From the first byte of the client's request to the first byte of the target's stream.
             first_s = (served.started_ms + served.first_ms) / 1000 - observed.began_ns / _NS_PER_S
             self._first.record(max(0.0, first_s), about)
         if observed.error is not None:
@@ -139,13 +139,13 @@ class Measures:
         self._requests.record((observed.ended_ns - observed.began_ns) / _NS_PER_S, about)
 
 
-# A request that is over → its spans: one for all of it, one a step, one an attempt.
+# A finished request → its spans: one for the whole, one per step, one per attempt.
 
 _propagator = TraceContextTextMapPropagator()
 
 
 class Spans:
-    """Who sends a `traceparent` finds the request in their own trace; whether it is sampled is theirs to say."""
+    """Spans of requests. A client's `traceparent` makes them part of its trace and decides on sampling."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._start = tracer.start_span
@@ -162,7 +162,7 @@ class Spans:
         root.end(observed.ended_ns)
 
     def _within(self, observed: ObservedRequest, inside: Context) -> None:
-        """Attempts belong to the last step that asked targets."""
+        """Adds the spans of steps and attempts. Attempts belong to the last `dispatch` step."""
         calling, operation = inside, OPERATIONS[observed.endpoint]
         for (name, began), (_, ended) in pairwise((*observed.steps, ("", observed.ended_ns))):
             step = self._start(name, inside, start_time=began)
@@ -178,19 +178,19 @@ class Spans:
             span.end(began + attempt.total_ms * _NS_PER_MS)
 
 
-# Spans and metrics for an OpenTelemetry collector: OTLP over HTTP, as the standard variables say.
+# Spans and metrics for an OpenTelemetry collector: OTLP over HTTP, configured by the standard variables.
 
 _SCOPE = "lowpass"
 _log = logging.getLogger("lowpass")
 
 
 class Otlp:
-    """A sink. Queues are bounded by OTEL_BSP_MAX_QUEUE_SIZE; what a collector does not take is dropped."""
+    """A sink. OTEL_BSP_MAX_QUEUE_SIZE bounds the queue; what the collector does not accept is dropped."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        # The SDK has a line for every attempt that fails; ours has one for each outage.
+        # The SDK logs every failed attempt. This module logs each outage once.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-        # A name that the operator gives wins. Every process counts for itself, so each is an instance.
+        # An operator's service name wins. Every process counts for itself, so each is an instance.
         own, down = {"service.instance.id": str(uuid.uuid4())}, set[str]()
         if not environ.get("OTEL_SERVICE_NAME") and "service.name=" not in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
             own["service.name"] = _SCOPE
@@ -221,13 +221,13 @@ class Otlp:
 
 
 def _exported(environ: Mapping[str, str], signal: str) -> bool:
-    """Named for all signals or for this one, and not switched off."""
+    """Whether an endpoint is set, for all signals or this one, and the signal's export is not off."""
     named = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
     return bool(named) and environ.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() != "none"
 
 
 class _Exporter:
-    """The SDK's own. One line when a collector stops to answer, and one when it answers again: `down` is of all."""
+    """Wraps the SDK's exporter. Logs when the collector stops answering and when it answers again; `down` is shared."""
 
     def __init__(self, exporter: Any, down: set[str]) -> None:
         self._exporter, self._down = exporter, down
