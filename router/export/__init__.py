@@ -1,1 +1,1 @@
-"""The ledger in forms that other systems read."""
+"""Exports of the ledger in formats that other systems read."""

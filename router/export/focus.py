@@ -21,38 +21,38 @@ from router.ledger.write import BUCKETS
 from router.types.price import UNITS_PER_RATE, CostSource, Price, Prices, price_then, shared, usd_from_nano
 from router.types.tables import table
 
-# The columns of an export, in their order: those of the specification by name, then our own with the prefix `x_`.
+# The columns of an export in order: first those of the specification by name, then our own with the prefix `x_`.
 
 VERSION = "1.4"
-"""Of the specification, ratified on 2026-06-04: https://focus.finops.org/focus-specification/"""
+"""Version of the specification, ratified on 2026-06-04: https://focus.finops.org/focus-specification/"""
 Cell = str | Decimal | datetime | None
 Record = tuple[Cell, ...]
-"""One value a column, in their order."""
+"""One value per column, in the order of the columns."""
 
 
 SCALES = {"cost": 9, "quantity": 6, "price": 18}
-"""Decimals; times a quantity, a price of 18 is right to the nano-dollar. 38 digits in all (decimal128)."""
+"""Decimal places, of 38 digits in all (decimal128). A unit price times a quantity is exact to the nano-dollar."""
 DIGITS = 38
 _DECLARED: Mapping[str, Any] = table("export/focus.yaml")
 COLUMNS = dict(sorted((name, kind) for kind, names in _DECLARED["columns"].items() for name in names))
-"""Name → what it holds, by name: capitals come before the x of our own."""
+"""Column → kind of content, sorted by name, so that capitals come before the `x_` of our own columns."""
 NAMES = tuple(COLUMNS)
 
 
-# What a group of attempts was charged, a charge a kind of token. Nothing is lost: charges add up to what was paid.
+# Charges of a group of attempts, one per kind of token. They add up exactly to what was paid.
 
 ALL_TOKENS, UNITS, REQUESTS = "tokens", "units", "requests"
-"""In place of a bucket: tokens whose prices are not known any more; what is not counted in tokens, such as web
-searches; attempts whose usage is not known."""
+"""Stand in place of a bucket: tokens whose price is no longer known; units other than tokens, such as web searches;
+attempts whose usage is unknown."""
 REASONING = "output_reasoning"
 METERS: Mapping[str, str] = _DECLARED["meters"]
 _RATES = {"input_uncached": "input", "output_visible": "output", REASONING: "reasoning"}
-"""Buckets whose rate has another name than they."""
+"""Buckets whose rate has a different name."""
 _OURS = (CostSource.PRICED, CostSource.ESTIMATED)
 
 
 class Charge(Struct, frozen=True):
-    """`quantity`: tokens, or attempts where `bucket` is none of tokens; nano-USD: `cost` as paid, `listed` at list."""
+    """`quantity` is in tokens, or in attempts for other buckets. `cost` as paid and `listed` at list are nano-USD."""
 
     bucket: str
     quantity: int
@@ -61,7 +61,7 @@ class Charge(Struct, frozen=True):
 
 
 def charges(sums: Mapping[str, int], price: Price | None, source: str) -> Iterator[Charge]:
-    """Of measures by name. The price splits a charge among its tokens, in proportion where rules change its rates."""
+    """Yields charges for measures by name. The price splits the cost among tokens; with rules, by its basic rates."""
     tokens = {bucket: sums[bucket] for bucket in BUCKETS if sums[bucket]}
     cost, listed, attempts = sums["cost"], sums["own_cost"], sums["attempts"]
     if not tokens:
@@ -70,7 +70,7 @@ def charges(sums: Mapping[str, int], price: Price | None, source: str) -> Iterat
         return
     units = 0
     if source in _OURS and price is not None and not price.rules:
-        # What tokens at rates without rules don't explain: each attempt is rounded to a nano-dollar, no more.
+        # Without rules, what the tokens' rates don't explain is for units; rounding is at most 1 nano-USD an attempt.
         units = listed - sum(count * _rate(price, bucket) for bucket, count in tokens.items()) // UNITS_PER_RATE
     if units > attempts:
         yield Charge(UNITS, max(attempts, 1), units, units)
@@ -102,18 +102,18 @@ def _rate(price: Price, bucket: str) -> int:
     return int(next(rate for rate in rates if rate is not None))
 
 
-# One charge → one record: every column of the specification that a gateway can fill, and why the others are empty.
+# One charge → one record, with every column of the specification that a gateway can fill.
 
 OWN = "lowpass"
-"""Who adjusts, and whose tags bear the prefix."""
+"""Issuer of adjustments, and prefix of the gateway's own tags."""
 NO_ORGANISATION = "default"
-"""The billing account of keys without an organisation."""
+"""Billing account of keys without an organisation."""
 _PREFIX = OWN + "/"
 _TAGGED = ("organisation", "team", "key", "route", "task")
 
 
 class Group(Struct, frozen=True):
-    """What charges of one hour have in common: `of` names its dimensions, `provider` is a name for people."""
+    """What a group's charges in one hour have in common. `of`: labels by dimension; `provider`: display name."""
 
     hour: int
     of: Mapping[str, Label]
@@ -126,7 +126,7 @@ class Group(Struct, frozen=True):
 
 
 def usage(group: Group, charge: Charge, rest: Mapping[str, int]) -> Record:
-    """`rest`: measures of the whole group, where this is its first record."""
+    """Returns a usage record. `rest` has the measures of the whole group if this is its first record."""
     meter, bucket = METERS[charge.bucket], charge.bucket
     model, provider = group.text("model"), group.text("provider")
     sku = f"{provider}:{model}:{bucket}"
@@ -160,8 +160,8 @@ _BY_US: Mapping[str, Cell] = dict.fromkeys(
 
 
 def adjustment(group: Group, nano: int, description: str, place: Mapping[str, Cell], rest: Mapping[str, int]) -> Record:
-    """A charge by itself: a hold that became one, since what the requests used is not known; or what a provider billed
-    otherwise than it was charged (`lowpass ledger adjust`, `lowpass ledger reconcile`)."""
+    """Returns a record for a charge by itself: a hold that was charged because the usage is unknown, or the difference
+    to what a provider billed (`lowpass ledger adjust`, `lowpass ledger reconcile`)."""
     return _record(group, nano, nano, place, {**_DECLARED["adjustment"], "ChargeDescription": description}, rest)
 
 
@@ -177,11 +177,11 @@ def _record(
     account, team = group.text("organisation") or NO_ORGANISATION, group.text("team")
     who = {column: group.text(dimension) for column, dimension in _DECLARED["dimensions"].items()}
     who |= {"BillingAccountId": account, "BillingAccountName": account, "SubAccountType": team and "Team"}
-    # A request's own tags have no values: true. Ours bear a prefix, which theirs can't have.
+    # A request's own tags have the value true. Ours have a prefix, which a request's tags can't have.
     own = str(group.of["tags"] or "").split(",")
     tags: dict[str, str | bool] = {tag.replace(_PREFIX, "", tag.startswith(_PREFIX)): True for tag in own if tag}
     tags |= {_PREFIX + name: str(group.of[name]) for name in _TAGGED if group.of[name] is not None}
-    # The billing period is the calendar month, the charge period the hour; both ends are exclusive. UTC.
+    # The billing period is the calendar month, the charge period the hour. Both ends are exclusive, in UTC.
     start, end = (datetime.fromtimestamp(at * HOUR_MS // 1000, UTC) for at in (group.hour, group.hour + 1))
     month = start.replace(day=1, hour=0)
     following = month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)
@@ -197,7 +197,7 @@ def _place(group: Group) -> dict[str, Cell]:
 
 
 def _unit_price(nano: int, quantity: Decimal) -> Decimal:
-    """The hour's average: the list price itself, unless rules changed it from one attempt to the next."""
+    """Returns the average price of the hour: the list price, unless rules changed it between attempts."""
     with localcontext() as context:
         context.prec = DIGITS
         return (usd_from_nano(nano) / quantity).quantize(Decimal(1).scaleb(-SCALES["price"]), ROUND_HALF_EVEN)
@@ -207,32 +207,32 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-# The ledger's sums by hour → records, a few hours at a time, so that no window is too large for the memory.
+# Hourly roll-ups of the ledger → records, a few hours at a time to limit memory.
 
 BY = LATE.by
-"""Beside the hour: it can be exported also after its rows have expired."""
+"""Dimensions beside the hour. They are available even after the rows have expired."""
 MEASURES = (*("requests", "attempts", "cost", "own_cost", "recovered", "thinking_cost", "cache_saved"), *BUCKETS)
 
 
 TOGETHER = 6
-"""Hours that are summed at once."""
+"""Number of hours that are summed at once."""
 
 
 class Directory(Struct, frozen=True):
-    """What is known beside the ledger: model → version → price, and the names of providers by their ids."""
+    """What the ledger does not contain: prices by model and version, and provider names by id."""
 
     prices: Prices = {}
     entities: Mapping[str, str] = {}
     local: frozenset[str] = frozenset()
-    """Ids of providers that are engines of one's own."""
+    """Ids of providers that are local engines."""
 
 
 def dataset(
     connection: Connection, directory: Directory, since_ms: int | None = None, until_ms: int | None = None
 ) -> Iterator[Record]:
-    """Whole hours (UTC): the first that has `since_ms` in it up to the last that has anything before `until_ms`.
+    """Yields records for whole hours (UTC), from the hour of `since_ms` to the last that begins before `until_ms`.
 
-    Inside a read transaction it is one moment's. Raises `Expired` where even sums by hour are gone.
+    Consistent within a read transaction. Raises `Expired` if even the hourly roll-ups are gone.
     """
     first = None if since_ms is None else since_ms // HOUR_MS * HOUR_MS
     last = None if until_ms is None else -(-until_ms // HOUR_MS) * HOUR_MS
@@ -258,7 +258,7 @@ def _records(by_labels: Sums, directory: Directory) -> Iterator[Record]:
 
 
 def _usage(group: Group, measured: Mapping[str, int], price: Price | None) -> Iterator[Record]:
-    """Whatever belongs to the group as a whole stands in its first record alone, so that columns can be summed."""
+    """Yields a group's records. Only the first has the measures of the group, so that columns can be summed."""
     of = group.of
     if of["cost_source"] == CostSource.ADJUSTED:
         description = f"Corrections of charges of {group.text('model')} at {group.provider}"
@@ -272,19 +272,19 @@ def _usage(group: Group, measured: Mapping[str, int], price: Price | None) -> It
         yield adjustment(group, measured["recovered"], _LOST, _BY_US, rest)
 
 
-# Records → a file. Either the whole file is there in the end, or what was there before.
+# Records → a file. In the end the file is complete, or unchanged from before.
 
 BATCH = 10_000
-"""Records in memory at a time, and in one of Parquet's row groups."""
+"""Maximum number of records in memory, and in one row group of Parquet."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class ParquetMissing(Exception):
-    """What Parquet needs is not installed; says what to do."""
+    """A package for Parquet is not installed. Says what to do."""
 
 
 def write_csv(path: Path, records: Iterable[Record]) -> int:
-    """How many there were. Times as 2026-01-31T12:00:00Z, numbers exact and without an exponent, nothing for null."""
+    """Writes records and returns their number. Times are like 2026-01-31T12:00:00Z, numbers exact, nulls empty."""
     write = [_WRITTEN[kind] for kind in COLUMNS.values()]
     with whole(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -297,7 +297,7 @@ def write_csv(path: Path, records: Iterable[Record]) -> int:
 
 
 def write_parquet(path: Path, records: Iterable[Record]) -> int:
-    """How many there were. Raises `ParquetMissing`."""
+    """Writes records and returns their number. Raises `ParquetMissing`."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet
@@ -322,7 +322,7 @@ def write_parquet(path: Path, records: Iterable[Record]) -> int:
 
 
 _WRITTEN: dict[str, Callable[[Any], str]] = {
-    # What a spreadsheet would take for a formula gets an apostrophe in front.
+    # An apostrophe keeps a spreadsheet from reading the text as a formula.
     "text": lambda cell: f"'{cell}" if cell.startswith(_FORMULA) else str(cell),
     "json": str,
     "time": lambda cell: f"{cell.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -332,7 +332,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Written beside its place and moved there when it is complete."""
+    """Yields a path beside `path`. The file written there replaces `path` when it is complete."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield beside
