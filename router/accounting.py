@@ -96,7 +96,7 @@ class Accounting(Struct, eq=False):
 
 
 class Settlement(Struct, eq=False):
-    """The open bookkeeping of one request."""
+    """Reserves the money for one request and settles it."""
 
     _accounting: Accounting
     _request: Request
@@ -218,7 +218,7 @@ class Settlement(Struct, eq=False):
         return cost
 
     def _book(self, status: int, error: str | None, now: int, ended: float, cost: int) -> None:
-        """Ends bookings, rows and metrics in one transaction. `now`: Unix time in ms; `ended`: end by `clock_ms`."""
+        """Settles holds, writes rows and counts metrics. `now`: Unix time in ms; `ended`: end by `clock_ms`."""
         budget, accounting, attempts, took = self.budget, self._accounting, self.budget.attempts, ended - self._started
         if self.observed is not None:
             self.observed.step("settle")

@@ -109,7 +109,7 @@ def limited(rules: CompiledPolicy, limits: Mapping[str, int]) -> CompiledPolicy:
 
 
 def chance(identifier: str) -> float:
-    """Returns a number, uniform in [0, 1), from the random bits of a request's id. It is the same for each id."""
+    """Returns a number, uniform in [0, 1), from a request id's random bits. It depends on nothing else."""
     return (int(identifier[16:], 16) % _CHANCES) / _CHANCES
 
 
@@ -335,7 +335,7 @@ def _prefix(request: Request, caller: Caller, template: str) -> CachePrefix:
 
 
 def may_name(rules: CompiledPolicy, caller: Caller, name: str) -> bool:
-    """Whether a key may send `name`: a route within its routes, or a target that it has, if it is limited at all."""
+    """Whether a key may send `name`: a route unless it lists others; a target if it lists it or lists nothing."""
     if name in rules.config.routes:
         return not caller.routes or name in caller.routes
     return name in caller.targets or not (caller.targets or caller.routes)

@@ -41,7 +41,7 @@ JUDGED = "judge"
 
 
 class Pipeline:
-    """Runs steps 3 to 7 and 9; the HTTP layer (`router.api`) runs 1, 2 and 8. `adopt` replaces the policy at once."""
+    """Runs steps 3 to 7 and 9; the HTTP layer runs 1, 2 and 8. `adopt` swaps the policy between two requests."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ _log = logging.getLogger("lowpass")
 
 
 class ServedContext(Struct, frozen=True):
-    """What scores of a request's answers are stored with."""
+    """Decision, route and caller of a request whose answers are scored."""
 
     decision: Decision
     route: Route
@@ -68,7 +68,7 @@ def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> tuple[TargetS
 
 
 def _learn(learned: TargetStats, row: query.FinishedAttempt, targets: Mapping[str, Target]) -> None:
-    """Learns from an attempt what its process learned when it ended and when its text was read."""
+    """Learns from an attempt in the ledger what its process learned when it ended and when its text was read."""
     request = request_of(row.shape, id=row.request_id, endpoint="chat", model="", stream=False, session="", tags=())
     target, sized = targets.get(row.target), row.reported and row.shape.bytes > 0 and not request.script.endswith(MEDIA)
     is_read = len(row.traits) == TRAITS
@@ -165,18 +165,18 @@ class OutcomeRecorder:
         self._judges: asyncio.Task[None] | None = None
 
     def adopt(self, config: Config) -> None:
-        """Switches to another policy."""
+        """Switches to a new policy."""
         self.beliefs.adopt(tuple(config.targets.values()))
         self._targets, self._drift.targets = config.targets, frozenset(config.targets)
         self.verifiers.adopt(verifier for route in config.routes.values() for verifier in route.verifiers)
 
     async def start(self) -> None:
-        """Raises what the ledger raises."""
+        """Starts learning and judging. Raises what the ledger raises."""
         await self._learning.start()
         self._judges = asyncio.create_task(self._judging.run())
 
     async def tick(self) -> None:
-        """Raises what the ledger raises."""
+        """Learns what is new in the log and in the ledger. Raises what the ledger raises."""
         await self.read_waiting()
         served, self._served = self._served, Counter()
         for (target, model), count in served.items():
@@ -218,7 +218,7 @@ class OutcomeRecorder:
             self._served[attempt.target.id, attempt.model_served] += 1
 
     def given(self, context: ServedContext, job: DispatchJob, answer: VerifierRequest | None) -> None:
-        """Considers a given answer for verifiers and the judge; None if there is nothing to verify."""
+        """Passes an answer on its way to the client to judge and verifiers; None if there is nothing to ask them."""
         if answer is None:
             return
         number = len(job.budget.attempts)

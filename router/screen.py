@@ -162,7 +162,7 @@ class Screen:
         if not names:
             return Screened(known)
         left = [finding for finding in read or () if finding.data_class not in names or not finding.exact]
-        # Health is detected only beside a person, so redacting the person must not lose its class if it has to stay.
+        # Health is only detected beside a person. If it may not be redacted, redacting the person must not hide it.
         stays = [Cause(name, "kept") for name in sorted(known.classes - names)]
         stays += [Cause(self._sensitivity.redacted_to(name), "redacted") for name in sorted(names)]
         floor = (*floor, *self._remembered(before.found - names), *stays)

@@ -33,9 +33,9 @@ class Settings(Struct, frozen=True):
     port: int
     policy: Path
     database_url: Secret | None = None
-    """Database of the ledger; None for the file `sqlite`."""
+    """Database of the ledger; None for the SQLite file `sqlite`."""
     redis_url: Secret | None = None
-    """Redis server of the budgets; None for the file `sqlite`."""
+    """Redis server of the budgets; None for the SQLite file `sqlite`."""
     workers: int = 1
     """Number of serving processes, including the first."""
     keep_rows_days: int | None = None

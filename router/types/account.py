@@ -180,13 +180,13 @@ class Hold(Struct, frozen=True):
 
 
 class Reservation(Struct, frozen=True):
-    """What a request may spend. `granted` is held in each account that binds all targets; `holds` has all accounts."""
+    """What a request may spend. `granted` is held in each account that binds all targets; `holds` lists all holds."""
 
     request_id: str
     granted: Amount
     holds: tuple[Hold, ...] = ()
     room: Amount = Amount()
-    """What those accounts had left beyond `granted` at that time; extensions that exceed it are pointless."""
+    """What those accounts had left beyond `granted` at that time; no extension can get more."""
     rates: tuple[tuple[Account, int], ...] = ()
     """Rate accounts, each with what it had left after this request."""
 
@@ -243,8 +243,8 @@ class Balance(Struct, frozen=True):
 
 
 class Child(Struct, frozen=True, kw_only=True):
-    """A budget split off another. The parent holds the child's limit until the child closes; then it is charged what
-    the child spent, and has the rest back. The child can't exceed what the parent had left, nor outlast it."""
+    """A budget split off another. The parent holds the child's limit until the child closes; then the parent is charged
+    what was spent, and gets the rest back. The child can't exceed what the parent had left, nor outlast it."""
 
     id: str
     parent: str
@@ -423,19 +423,19 @@ class Journal(Protocol):
         ...
 
     def add(self, statement: str, row: Row) -> None:
-        """Queue a new row. In a commit, new rows come first, in the order in which their statements were first used."""
+        """Queues a new row. In a commit, new rows come first, in the order in which statements were first used."""
         ...
 
     def change(self, statement: str, row: Row) -> None:
-        """Queue a change. Changes follow the new rows, in the order given."""
+        """Queues a change. Changes follow the new rows, in the order given."""
         ...
 
     def committed(self) -> Awaitable[None]:
-        """Return when everything queued so far is on disk and visible to all processes. Raises if that fails."""
+        """Returns when everything queued so far is on disk and visible to all processes. Raises if that fails."""
         ...
 
     async def end(self) -> None:
-        """Write what is queued, as far as that is possible within seconds, and close."""
+        """Writes what is queued, as far as that is possible within seconds, and closes."""
         ...
 
 
@@ -443,14 +443,14 @@ class LocalJournal(Journal, Protocol):
     """A journal on a local file, whose transactions can run code that reads before it writes."""
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a read-only step at once. It sees what any process has committed.
+        """Runs a read-only step at once. It sees what any process has committed.
 
         Raises `LedgerUnavailable`.
         """
         ...
 
     def call(self, operation: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
-        """Queue a read-and-write step. It sees all rows and changes of its commit and is atomic with the commit."""
+        """Queues a read-and-write step. It sees all rows and changes of its commit and is atomic with the commit."""
         ...
 
 

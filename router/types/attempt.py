@@ -172,7 +172,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class AnswerChoice(Struct, frozen=True, kw_only=True):
-    """One choice of a target's answer, as far as it can be judged. Only verifiers see its text."""
+    """One choice of a target's answer, as far as it can be judged. Only verifiers and judges see its text."""
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -480,7 +480,7 @@ class AttemptSample(Struct, frozen=True, kw_only=True):
     effort: str = ""
     """Effort level that was asked for: `Call.effort`, else `Estimate.effort`."""
     task: Task | None = Task.CHAT
-    """Task of the request; None if its text was not read, so that its length teaches nothing about such texts."""
+    """Task of the request; None if its text was not read, so that nothing is learned about such texts."""
     template: str = ""
     script: str = ""
     """Kind of input, as in `Estimate.script`."""

@@ -161,9 +161,9 @@ class Estimate(Struct, frozen=True, kw_only=True):
     template: str = ""
     read: TokensRead = TokensRead()
     metered: bool = False
-    """Whether a stream of it shows all tokens as they come, so that `tight` can grow and `whole` need not be held."""
+    """Whether a stream of the target shows all tokens as they come, so that `tight` can grow to what is needed."""
     blind: bool = False
-    """Whether it is still unknown that the tokens come piece by piece; then `tight` covers the cap that is sent."""
+    """Whether it is still unknown that tokens come piece by piece; then `tight` covers the cap that is sent."""
     at_ms: int = 0
     """Unix time in ms whose prices are used."""
     script: str = ""

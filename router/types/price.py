@@ -321,7 +321,7 @@ class EnginePrice(Struct, frozen=True, kw_only=True):
     """Time in ms that the engine was up, as remembered; older time counts less. `busy_ms` is the part with work."""
     busy_ms: int
     uncached_tokens: int
-    """Tokens of the last minutes of work, as are the two fields below."""
+    """Uncached input tokens in the last minutes of work. The other token counts cover the same time."""
     cached_tokens: int
     output_tokens: int
 

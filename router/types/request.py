@@ -115,7 +115,7 @@ class Modality(StrEnum):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What the client asked for beyond OpenAI's fields (`x-lowpass-*` headers or the same keys in `metadata`)."""
+    """What the client asked for beyond OpenAI's fields, in `x-lowpass-*` headers or in `metadata`."""
 
     session: str = ""
     app: str = ""
@@ -178,7 +178,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     caches: bool = False
     """Whether the request asks the provider to cache a part of the prompt."""
     caches_long: bool = False
-    """Whether it asks to cache it for longer than by default."""
+    """Whether the request asks for caching for longer than by default."""
     service_tier: str = ""
     needs: frozenset[Capability] = frozenset()
     stream: bool = False
@@ -526,11 +526,11 @@ def oldest(known: Mapping[K, object], newest: K, template: Callable[[K], str] = 
 
 
 class Classification(Struct, frozen=True, kw_only=True):
-    """`data_class` is the highest of `classes`; rows and replies name only it, but all classes apply.
+    """Classification of a request. `data_class` is the highest of `classes`; rows and replies name only it.
 
     `difficulty` is the share of typical targets that fail such a request, 0 to 1. `unfamiliarity` is the distance from
-    everything that estimates were built on, 0 to 1. `findings` serve to explain and to redact; rows only keep the
-    causes, which count them.
+    everything that estimates were built on, 0 to 1. `findings` serve to explain and to redact; rows only keep `causes`,
+    which count them. All `classes` apply, not only the highest.
     """
 
     data_class: str
@@ -540,7 +540,7 @@ class Classification(Struct, frozen=True, kw_only=True):
     task: Task = Task.CHAT
     unfamiliarity: float = 1.0
     reading: Reading | None = None
-    """None if nothing was read, as for embeddings, or if it is read later because the route does not need it."""
+    """Reading of the text; None without one, as for embeddings, or if the route does not need it before the answer."""
     read_late: bool = False
     """Whether the text was read only after the request was answered."""
     app: str = ""

@@ -35,7 +35,7 @@ class Task(StrEnum):
 
 
 class Secret:
-    """Holds a secret such as an API key. `repr`, `str`, pickling and JSON encoders never show it, only `reveal()`."""
+    """Holds a secret such as an API key. Only `reveal()` returns it; `repr`, `str`, pickling and JSON do not."""
 
     __slots__ = ("_value",)
 
@@ -210,7 +210,7 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 
 
 class ThinkingField(StrEnum):
-    """How an OpenAI-compatible provider is told how much to think."""
+    """The field that tells an OpenAI-compatible provider how much to think."""
 
     REASONING_EFFORT = "reasoning_effort"
     TOKEN_BUDGET = "thinking_token_budget"  # noqa: S105
@@ -427,15 +427,15 @@ class Target(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def reads_on(self) -> tuple[bool, bool]:
-        """Whether (whole answers, streams) are read on after the client leaves. Remote providers finish whole ones."""
+        """Whether (whole answers, streams) are read on after the client leaves; by default only remote ones."""
         if self.abandoned is not None:
             return (self.abandoned is AbandonedAnswer.READ_ON,) * 2
         remote = not self.provider.local
         return remote, remote and self.provider.abandoned is AbandonedAnswer.READ_ON
 
     def price(self, served: str) -> Price | None:
-        """Returns the price of the model that answered, named `served` by the provider; snapshots of the own model cost
-        the same. Outside the catalog: the own price or, if higher, that of the model whose name begins `served`."""
+        """Returns the price of the model that answered, named `served` by the provider. Snapshots of the target's model
+        cost the same. Outside the catalog: its own price, or if higher that of the model whose name begins `served`."""
         own, others = self.model, self.provider.prices
         name = served if served in others else SNAPSHOT.sub("", served)
         if name in ("", SNAPSHOT.sub("", own.name)):
