@@ -1,1 +1,1 @@
-"""Step 3: what a request holds and asks for. Local, no network, a fraction of a millisecond."""
+"""Step 3, classify: a request's sensitivity and difficulty. Runs locally, in a fraction of a millisecond."""

@@ -1,10 +1,10 @@
-"""What a request asks for, apart from what it brings along: system prompts, material, earlier turns, tools' results.
+"""Separates what a request asks for from what it brings along: system prompts, material, earlier turns, tool results.
 
 A long pasted text with an easy question is easy, and "thanks!" after a proof is a greeting: so only the instruction is
-read for what is asked, and of all else how much of it there is.
+read for what is asked, and of everything else how much there is.
 """
 
-import re  # classes of characters that can match in one way, on bounded texts: RE2's calls cost more
+import re  # for classes of characters that match in one way only, on bounded texts: RE2's calls cost more
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -31,34 +31,34 @@ _HIDDEN = r"\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0
 _STYLES = r"\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff"
 _is_odd = re.compile(f"[{_MARKS}{_HIDDEN}{_STYLES}]").search
 _UNSEEN = re.compile(f"[{_HIDDEN}]+|[{_MARKS}]{{3,}}")
-"""What is not seen between letters, and more marks than a letter is written with."""
+"""Invisible characters between letters, and more combining marks than a letter is written with."""
 _STACKED = re.compile(f"[{_MARKS}]+")
-"""Marks that no letter is written with, but some are piled on."""
+"""Combining marks. Those that are left after normalisation (NFC) belong to no letter."""
 _STYLED = re.compile(f"[{_STYLES}]+")
-"""Letters and digits in full width, or as of formulas."""
+"""Letters and digits in full width, or in mathematical styles."""
 _over_and_over = re.compile(r"([^-\d=+*/\\|<>(){}\[\]^&%$#@~;:_]{1,40}?)\1{3,}").search
 AROUND, RESULT, SYSTEM = 5, 1, 4
 
 
 class AskFeatures(NamedTuple):
     ask: str
-    """The instruction: the user's last message, or both ends of it. Of a script without known words: in English."""
+    """The instruction: the user's last message, or both ends of it; in English if its script has no known words."""
     around: tuple[str, ...]
-    """[AROUND], "" where there is none: what the user said before it, where that is needed to understand it; at
-    [RESULT], the end of a tool's result, where that came last; the beginnings of the last answers; the names and values
-    that the schema of the answer allows; at [SYSTEM], both ends of the system prompt."""
+    """[AROUND], "" if absent: earlier words of the user, if the instruction needs them; at [RESULT], the end of a
+    tool's result, if that came last; beginnings of the last answers; names and values in the answer's schema; at
+    [SYSTEM], both ends of the system prompt."""
     kinds: int
-    """A bit for each kind of words that the instruction has, as `CueWords` finds them."""
+    """A bit for each kind of words in the instruction, as `CueWords` finds them."""
     numbers: tuple[float, ...]
-    """[len(NUMBERS)]: counts as they are, shares and flags from 0 to about 1."""
+    """[len(NUMBERS)]: counts as they are; shares and flags from 0 to about 1."""
     tokens: int
-    """Visible ones of an answer that is as long as the request says; 0 where it does not say."""
+    """Visible tokens of an answer of the length that the request states; 0 if it states none."""
     tools: tuple[str, ...]
-    """Of each that is offered its name and the beginning of what it does; none where a tool's result came last."""
+    """Name and beginning of the description of each tool; empty if a tool's result came last."""
     least: int
-    """Visible ones of an answer that has all fields of its schema."""
+    """Visible tokens of an answer with all fields of its schema."""
     strange: float
-    """Share of the instruction that can't be read; 1 where there is a picture and no instruction."""
+    """Share of the instruction that can't be read; 1 for an image without an instruction."""
 
 
 FLAGS = (
@@ -73,7 +73,7 @@ NUMBERS = FLAGS + COUNTS
 
 
 def asked(request: Request) -> AskFeatures:
-    """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
+    """Returns the features of a conversation in any API, a prompt or an input. Never raises on odd text."""
     users, answers, system, fields, properties, last_role, result, tools = _messages(request)
     whole, in_short, again, closes = _question(users, answers)
     ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
@@ -143,8 +143,8 @@ def _readable(message: str) -> str:
 
 
 def _question(users: Sequence[str], answers: Sequence[str]) -> tuple[str, bool, bool, bool]:
-    """The last message, after what it refers to; whether the answer is to be a few words, whether it asks for what was
-    asked before, and whether for nothing."""
+    """Returns the last message, after the one that it refers to; whether the answer is to be a few words; whether it
+    asks the previous question again; and whether it asks for nothing."""
     whole = users[-1].strip() if users else ""
     if whole.isupper() and len(whole) > _figures.beginning:
         whole = whole.lower()
@@ -152,7 +152,7 @@ def _question(users: Sequence[str], answers: Sequence[str]) -> tuple[str, bool, 
     reply = in_english(whole)[0].lower().encode(errors="replace").decode() if replies else ""
     in_short = replies and _has.in_short(reply.encode())
     again, closes = _of_reply(reply, answers[-1]) if replies else (False, False)
-    # A few words that neither close a conversation nor want the same in other words belong to what was asked before.
+    # A few words that neither end the conversation nor stand alone belong to what was asked before.
     terse = replies and not closes and reply.count(" ") < _figures.terse and not _stands_alone(reply)
     if again or in_short or terse:
         longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
@@ -161,7 +161,7 @@ def _question(users: Sequence[str], answers: Sequence[str]) -> tuple[str, bool, 
 
 
 def _stands_alone(reply: str) -> bool:
-    """Whether it is understood without what was said before."""
+    """Returns whether a reply is understood without the messages before it."""
     kinds, raw = cues().of(reply), reply.encode()
     apart = kinds & cues().apart or _everyday(raw)
     named = not kinds & cues().hard and _named(raw) and not _definite(raw)
@@ -169,8 +169,8 @@ def _stands_alone(reply: str) -> bool:
 
 
 def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
-    """Whether it asks for what was asked before: yes to what the answer offers, that it was wrong, or that it shall go
-    on; and whether it asks for nothing."""
+    """Returns whether a reply asks the previous question again (yes to an offer, that the answer was wrong, or to go
+    on); and whether it asks for nothing."""
     end, raw = answer[-_figures.short :].lower().encode(errors="replace"), reply.encode()
     asks_back, nothing_left = _has.asks_back(end), _has.nothing_left(end)
     assents = asks_back and "?" not in reply and _has.assent(raw)
@@ -180,8 +180,8 @@ def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
 
 
 def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], int, str, str, list[str]]:
-    """The user's messages, the assistant's, the system prompt's parts, names and values of the answer's schema, how
-    many names, whose the last message is, the last result of a tool, and of each tool its name and what it does."""
+    """Returns the user's messages, the assistant's, the system prompt's parts, the names and values in the answer's
+    schema, the number of names, the last message's role, the last tool result, and each tool's name and description."""
     users, answers, system, fields = [], [], [], []
     tools: dict[int, str] = {}
     properties, last_role, result, at = 0, "", "", None
@@ -189,7 +189,7 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[s
         path, text, role = passage.path, passage.text, passage.role
         place = path[1] if len(path) > 1 else 0
         if path and path[0] in _OFFERED:
-            if len(path) <= 4 and isinstance(place, int):  # deeper ones describe its parameters
+            if len(path) <= 4 and isinstance(place, int):  # deeper paths describe its parameters
                 more = f" {text[: _figures.answer]}" if path[-1] in _NAMING and text != path[-1] else ""
                 tools[place] = tools.get(place, "") + more
             continue
@@ -220,8 +220,8 @@ _ADDRESSES = frozenset(table("classify/data/asked.yaml")["addresses"])
 
 
 def instruction(message: str) -> str:
-    """The words that ask: without courtesies, code and quotations, and of a long message only its first and its last
-    lines."""
+    """Returns the words that ask: without courtesies, code and quotations, and of a long message only the beginning and
+    the end."""
     if message[:1] == "{" and (field := _field(message.encode())):
         message = msgspec.json.decode(field[1], type=str)
     message = _without_courtesies(message)
@@ -248,7 +248,7 @@ def instruction(message: str) -> str:
     first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]
     if not first.strip() and not last.strip():
         first, last = head[: _figures.head], tail[-_figures.tail :]
-    # Whole sentences at either end; all of it where there is none.
+    # Whole sentences at either end; everything if there is no sentence.
     if len(first) == _figures.head and (stop := _last_stop(first, _figures.least - 1)):
         first = first[: stop.end()]
     if len(last) == _figures.tail and (start := _stop(last)) and start.end() <= _figures.tail - _figures.least:
@@ -257,12 +257,12 @@ def instruction(message: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Marks in the place of quotations, and of a list of names."""
+    """Returns a text with empty quotes in place of quotations, and of a list of names."""
     return _listed(r'\1 ""', _quoted('""', text))
 
 
 def _without_courtesies(message: str) -> str:
-    """As it is, where hardly anything else is left."""
+    """Returns a message without greeting and closing; unchanged if hardly anything else is left."""
     greeting = _greets(message[: _figures.head].encode())
     begins = len(greeting[0].decode()) if greeting else 0
     at = max(len(message) - _figures.tail, begins)
@@ -277,7 +277,7 @@ def _without_courtesies(message: str) -> str:
 
 
 def _prose(text: str, cut: int) -> str:
-    """Without the lines of a log or a table, which begin alike. `cut`: 0 or -1, the line that may be a part of one."""
+    """Returns a text without lines of logs and tables, which begin alike. `cut`: 0 or -1, an incomplete line."""
     if text.count("\n") < _figures.alike - 1:
         return text
     shapes = text.encode(errors="replace").translate(_SHAPE)
@@ -295,14 +295,14 @@ def _prose(text: str, cut: int) -> str:
 
 
 _SHAPE = bytes(97 if byte > 127 or chr(byte).isalpha() else 48 if chr(byte).isdigit() else byte for byte in range(256))
-"""Any letter is an a, any digit a 0 …"""
+"""Turns any letter into an a, and any digit into a 0."""
 _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run in (b"a", b"a", b"0", b"0")]
-"""… and a word or a number is one of them."""
+"""Replacements that shorten a word or a number to one character."""
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
 _quoted, _listed = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "lists"))
 _upon, _set_apart, _field, _greets, _closes_on, _signed, _whole, _named, _everyday, _refers, _definite = (
-    re2.compile(_PATTERNS[name].encode()).search  # in bytes: of a text RE2's wrapper counts the characters, too
+    re2.compile(_PATTERNS[name].encode()).search  # over bytes: of a str RE2's wrapper also counts the characters
     for name in (
         *("upon", "set_apart", "field", "greets", "closes_on", "signed"),
         *("whole", "named", "everyday", "refers", "definite"),
@@ -312,17 +312,17 @@ _closes = re2.compile(_PATTERNS["closes"].encode()).finditer
 
 
 def width(text: str) -> int:
-    """Characters, as if it were in English."""
+    """Returns the length of a text in characters, as if it were in English."""
     return len(text) + int(_figures.wide - 1) * len(text.encode(errors="replace").translate(None, _NARROW))
 
 
 _NARROW = bytes(range(0xE3))
-"""UTF-8 of the scripts without spaces begins with a higher byte; what continues a character is lower."""
+"""Bytes below those that begin characters of scripts without spaces in UTF-8; continuation bytes are lower, too."""
 _CLASSES = [b"0123456789", bytes(range(0x41, 0x5B)), b"()[]{}<>=+*/_|&%#@;", b"\\$^"]
 
 
 def _form(ask: str, message: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """The first of `FLAGS`, and the last of `COUNTS`."""
+    """Returns the values of the first of `FLAGS`, and of the last of `COUNTS`."""
     raw = ask.encode(errors="replace")
     numerals, capitals, marks, latex = [len(raw) - len(raw.translate(None, span)) for span in _CLASSES]
     share, word = 1 / max(len(ask), 1), min(1.0, len(ask) / (ask.count(" ") + 1) / 12)
@@ -334,7 +334,7 @@ def _form(ask: str, message: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
 _items = re.compile(r"\n[ \t]*(?:[-*•]|\d{1,2}[.)])\s").findall
 _failed = re2.compile(rb"error|fail|exception|traceback|denied|not found|timeout|invalid").search
 
-# How long an answer gets where the request says so.
+# The length of an answer, if the request states it.
 
 _KINDS: dict[str, float] = {stem: tokens for tokens, stems in _AMOUNTS["tokens"].items() for stem in stems}
 _UNITS, _MULTIPLES = (
@@ -357,7 +357,7 @@ _sentence = re.compile(r"[.:!?\n。：！？]").split
 
 
 def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
-    """`message`, `last_answer`: widths. 0: it is not said."""
+    """Returns the stated length in visible tokens; 0 if there is none. `message`, `last_answer`: widths."""
     raw, beginning = ask.encode(), ask[: _figures.short].encode()
     if last_answer and message < _figures.short:
         if _has.goes_on(raw):
@@ -367,7 +367,7 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
     if _has.recased(raw):
         return int(max((message - width(ask)) // _figures.characters, _figures.least_returned))
     if message >= _figures.least_material + _figures.instruction and not _has.asks_last(raw):
-        # The instruction stands before the material or behind it, and is a sentence or a line.
+        # The instruction stands before or after the material, and is a sentence or a line.
         sentences = [sentence.encode() for sentence in _sentence(ask) if sentence.strip()]
         for end in {*sentences[:1], *sentences[-1:]}:
             changed = _has.returned(end)
@@ -390,7 +390,7 @@ def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
 
 
 def _stated_amount(ask: bytes, *, writes: bool) -> int:
-    """Tokens of the things of which a request says how many it wants. `writes`: it asks for a text."""
+    """Returns the tokens of the things that a request asks for by number. `writes`: whether it asks for a text."""
     amounts, most = list(_amounts(ask)), 0.0
     made = _has.make(ask) if amounts else None
     for amount in amounts:
@@ -398,7 +398,7 @@ def _stated_amount(ask: bytes, *, writes: bool) -> int:
         per, start = _KINDS[kind.decode()], amount.start()
         each = each or _has.mentioned(ask[: amount.start(2)])
         wanted = made and start >= made.end() and not limit and not _has.elsewhere(ask[made.end() : start])
-        words = per <= _figures.per_word  # of which all are to be written
+        words = per <= _figures.per_word  # all of which are to be written
         if not each and (wanted or (words and writes) or _has.within(ask[:start]) or _has.begins(ask[: amount.end(3)])):
             tokens = _number(number.decode()) * per
             tokens = min(tokens, _figures.most_stated) if words else tokens
@@ -409,7 +409,7 @@ def _stated_amount(ask: bytes, *, writes: bool) -> int:
 
 
 def _most_tokens(limit: re.Match[bytes]) -> float:
-    """Of an answer, by what limits it. `limit`: its groups are a number and what is counted, or none."""
+    """Returns the tokens of an answer at a stated limit. `limit`: its groups are a number and a unit, or none."""
     number, measure = [group.decode() for group in limit.groups() if group] or ("", "")
     stem = max(filter(measure.startswith, _KINDS), key=len, default="sentence")
     return max(float(_figures.in_short), (_number(number) or 1) * _KINDS[stem] if number else 0)
@@ -435,11 +435,11 @@ _digits, _names = re.compile(r"[0-9]+").findall, re.compile(_NAMES).findall
 
 
 class CueWords(dict[str, int]):
-    """Which kinds of words a text has: a bit for each row of `data/cues.yaml`, one for numbers in words, and one where
-    a phrase may begin.
+    """Cache of word → the kinds of words that it belongs to: a bit for each row of `data/cues.yaml`, one for numbers in
+    words, and one where a phrase may begin.
 
-    Word → its kinds. A word's stems are looked for once, and what it has is kept. (A set of RE2 makes a state for each
-    combination of what has matched so far: ten times as dear on varied texts.)
+    The stems in a word are looked for once. (A set of RE2 makes a state for each combination of earlier matches: ten
+    times slower on varied texts.)
     """
 
     def __init__(self) -> None:
@@ -464,12 +464,12 @@ class CueWords(dict[str, int]):
         )
 
     def __repr__(self) -> str:
-        """Without the words, which are text of requests."""
+        """Leaves out the words, which are text of requests."""
         return f"<{len(self)} words>"
 
     def of(self, text: str) -> int:
-        """Of a text in lower case."""
-        if len(self) >= WORDS:  # not within a text: what it has is looked for when all of its words are known
+        """Returns the kinds of words in a text, which is in lower case."""
+        if len(self) >= WORDS:  # not within a text, which needs all of its words
             self.clear()
             self._starting.clear()
         words, kinds = zeroed(text).split(), 0
@@ -502,12 +502,12 @@ class CueWords(dict[str, int]):
 
 _marks = re.compile(r"[\W_]").finditer
 _LETTERS = "\u2e7f"
-"""Scripts beyond it have no spaces between words."""
+"""The last character before the scripts without spaces between words."""
 cues = cache(CueWords)
 
 
 @lru_cache(1_024)
 def bits(kinds: int) -> NDArray[np.uint8]:
-    """[len(cues().names)]: 1 for each kind of words that is there."""
+    """Returns [len(cues().names)]: 1 for each kind of words that is there."""
     raw, count = np.frombuffer(kinds.to_bytes(8, "little"), np.uint8), len(cues().names)
     return np.unpackbits(raw, count=count, bitorder="little")

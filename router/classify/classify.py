@@ -1,4 +1,4 @@
-"""Step 3, classify: the sensitivity of a request. Texts seen before are not scanned again."""
+"""Step 3, classify: determines the sensitivity classes of a request. Recently scanned texts are not scanned again."""
 
 import asyncio
 import logging
@@ -17,30 +17,30 @@ from router.types.request import Cause, Classification, Endpoint, Finding, Lates
 from router.types.target import Task
 
 LARGE = 4_096
-"""Bytes from which a body is scanned beside the event loop: an ordinary kB takes half a ms, one made to be slow ten."""
+"""Body size in bytes from which a scan runs in a thread: 1 kB usually takes 0.5 ms, made to be slow 10 ms."""
 _LONG = 65_536
-"""Bytes from which bodies are scanned one after another: others do not wait for those that take seconds."""
+"""Body size in bytes from which scans run one at a time in a thread of their own, so that they don't delay others."""
 _threads, _long_threads = ThreadPoolExecutor(2, "scan"), ThreadPoolExecutor(1, "scan-long")
 
 
 def beside(size: int, scan: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
-    """What `scan` returns for a body of `size` bytes."""
+    """Runs `scan(*arguments)` in a thread, for a body of `size` bytes, and returns a future of its result."""
     return asyncio.get_running_loop().run_in_executor(_long_threads if size >= _LONG else _threads, scan, *arguments)
 
 
-# Classes of fields that have just been scanned, so that the same text is not scanned twice.
+# Cache of the classes of recently scanned fields, so that the same text is not scanned twice.
 
 Fields = Mapping[str, msgspec.Raw]
 LEAST = 256
-"""Bytes of a field that are worth it."""
+"""Size in bytes from which a field of a body is long, so that its classes are worth caching."""
 MOST_REST = 4_096
-"""Bytes of all other fields."""
+"""Maximum total size in bytes of the short fields, names included, with which the cache is used."""
 _NO_FIELDS: Fields = {}
 
 
 def _digests(fields: Fields) -> tuple[bytes, bytes] | None:
-    """Of the long fields, with their names and in their order, and of all others. None: there is no long one, or too
-    much else."""
+    """Returns SHA-256 digests of the long fields and of the short ones, each with their names and in order. None if no
+    field is long, or the short ones exceed `MOST_REST`."""
     long, rest, size, known = sha256(), sha256(), 0, False
     for name, value in fields.items():
         key, held = name.encode("utf-8", "surrogatepass"), memoryview(value)
@@ -56,7 +56,7 @@ def _digests(fields: Fields) -> tuple[bytes, bytes] | None:
     return (long.digest(), rest.digest()) if known and size <= MOST_REST else None
 
 
-# Request → Classification: the join of everything that was seen, and every class there is when a detector fails.
+# Request → Classification: the classes of all findings, or every class of the policy if a detector fails.
 
 _MOST_COMPARED = 1_000
 _NONE: frozenset[DoubtfulValue] = frozenset()
@@ -64,26 +64,26 @@ _log = logging.getLogger(__name__)
 
 
 class Classifier:
-    """`ranks` orders the policy's classes, the most sensitive highest; built once a policy.
+    """Determines the classes of requests by one policy, whose classes `ranks` orders, the most sensitive highest.
 
-    `doubts`: what is only possible counts, unless it is denied; without it, it never does.
+    `doubts`: whether uncertain findings count, unless they are denied; otherwise they never do.
     """
 
     def __init__(self, detectors: Sequence[Detects], ranks: Mapping[str, int], *, doubts: bool = False) -> None:
         self._detectors, self._ranks, self._doubts = detectors, ranks, doubts
         self._scanner = Scanner(detectors)
         self._cache = Latest[bytes, frozenset[str]](difficulty.MOST_REMEMBERED)
-        """Digests of fields that have just been scanned → classes of all findings in them, by a scan of the whole."""
+        """Digest of recently scanned fields → classes: of the whole request for long fields, none for short ones."""
         self._known = Latest[tuple[Cause, ...], tuple[str, frozenset[str]]](difficulty.MOST_REMEMBERED)
-        """The highest class, and all of them, by their causes."""
+        """Causes → the highest class, and all classes."""
         difficulty.warm()
 
     def classify(
         self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[DoubtfulValue] = _NONE
     ) -> Classification:
-        """`floor`: what the request has whatever is found in it: the default, its key's minimum, its header.
+        """Returns the classification of a request. `floor`: causes that hold whatever is found: default, key, header.
 
-        `read`: findings of the deep tier. `denied`: what a second opinion has said no to.
+        `read`: findings of the deep tier. `denied`: values that the second opinion rejected.
         """
         findings, possible, causes = self._judge(request, floor, read, denied)
         known = self._known.get(causes)
@@ -102,14 +102,14 @@ class Classifier:
     def classes(
         self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[DoubtfulValue] = _NONE
     ) -> frozenset[str]:
-        """Only them, as `classify` gives them: what is asked for is not read."""
+        """Returns only the classes that `classify` gives."""
         return frozenset(cause.data_class for cause in self._judge(request, floor, read, denied)[2])
 
     def scan(self, body: bytes, fields: Fields = _NO_FIELDS) -> frozenset[str]:
-        """Classes of what is surely found in the bytes of a body. May raise.
+        """Returns the classes of the certain findings in the bytes of a body. Raises what a detector raises.
 
-        `fields`: what `body` is the encoding of, where that is known. The long ones are not looked at again where a
-        whole request with the very same has been.
+        `fields`: the fields that `body` encodes, if known. Long ones are not scanned again after a whole request with
+        exactly the same ones, if the short ones are harmless.
         """
         digests = _digests(fields) if fields else None
         known = None if digests is None else self._cache.get(digests[0])
@@ -118,8 +118,8 @@ class Classifier:
         return _classes(self._conclude(self._find(body_views(body))[0]))
 
     def _is_harmless(self, fields: Fields, digest: bytes) -> bool:
-        """The short ones (with that digest) have no findings, and none goes on in another: what little is found may
-        mean more beside what stands in the long fields."""
+        """Returns whether the short fields, whose digest is given, have no findings and no text that may go on in
+        another field: an inconspicuous part may mean more beside the long fields."""
         if self._cache.get(digest) is not None:
             return True
         rest = msgspec.json.encode({name: raw for name, raw in fields.items() if len(memoryview(raw)) < LEAST})
@@ -135,11 +135,11 @@ class Classifier:
     def _judge(
         self, request: Request, floor: Iterable[Cause], read: Sequence[Finding], denied: Set[DoubtfulValue]
     ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Cause, ...]]:
-        """Findings; those of them that are only possible, of classes that nothing else gives; what follows."""
+        """Returns the findings, uncertain ones whose class nothing else gives, and the causes of all classes."""
         floor = tuple(floor)
         try:
             sure, doubted = self._find(views(request.passages, request.raw), self._doubts)
-            # Without names that the model found, and what is only possible: the egress filter asks for neither.
+            # Without the names that the model found and uncertain findings: the egress filter looks for neither.
             certain = self._conclude(sure) if sure else []
             for fields in (request.body, request.chat) if request.raw else ():
                 digests = _digests(fields) if fields else None
@@ -153,7 +153,7 @@ class Classifier:
             if left:
                 findings = self._conclude([*sure, *read, *left])
                 known |= {finding.data_class for finding in certain}
-        except Exception as error:  # whatever breaks a detector, nothing may leave because of it
+        except Exception as error:  # a broken detector must not let anything leave
             _log.error("a detector failed (%s): the request is given every class", type(error).__name__)
             return (), (), (*floor, *(Cause(name, "detector_failed") for name in self._ranks))
         counted = Counter((finding.data_class, finding.detector) for finding in findings)
@@ -164,7 +164,7 @@ class Classifier:
     def _find(
         self, texts: Iterable[TextView], doubts: bool = False
     ) -> tuple[list[Finding], dict[Finding, DoubtfulValue]]:
-        """What is there, and what is only possible."""
+        """Returns the certain findings, and the uncertain ones with their values if `doubts` is set."""
         places: _HitPlaces | None = None
         for view in texts:
             for hit in self._scanner.scan(view.text):
@@ -174,7 +174,7 @@ class Classifier:
         return ([], {}) if places is None else (list(places.sure), places.possible)
 
     def _conclude(self, findings: list[Finding]) -> list[Finding]:
-        """Several detectors may be of one kind."""
+        """Returns what the detectors conclude. Detectors of the same kind and class share their findings."""
         own: dict[tuple[str, str], list[Finding]] = {}
         for finding in findings:
             own.setdefault((finding.detector.partition(".")[0], finding.data_class), []).append(finding)
@@ -187,7 +187,7 @@ def _classes(findings: Iterable[Finding]) -> frozenset[str]:
 
 
 class _HitPlaces:
-    """Of hits: each once, however many views show it."""
+    """The findings of a request, each value once, however many views show it."""
 
     def __init__(self) -> None:
         self.sure: dict[Finding, DoubtfulValue] = {}
@@ -199,7 +199,7 @@ class _HitPlaces:
         if place is None:
             return
         value, known = view.text[hit.start : hit.end], self._values.setdefault((hit.form, sure), set())
-        # Nothing new, as with what was joined to it ("mail to" + "a@b.io"). Where too many are known, all is new.
+        # Skips known values, also with joined text around them ("mail to" + "a@b.io") while few are known.
         among = value in known or (len(known) <= _MOST_COMPARED and any(shorter in value for shorter in known))
         if place.exact or not among:
             findings = self.sure if sure else self.possible

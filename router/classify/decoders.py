@@ -1,9 +1,9 @@
-"""Text that is written otherwise than it is read: base64 and its like, escapes, lookalikes, wide spacing."""
+"""Decoders of disguised text: base64 and the like, escapes, lookalikes, wide spacing."""
 
 import base64
 import binascii
 import html
-import re  # one literal or class begins each pattern, and nothing can match in two ways: faster here than RE2's calls
+import re  # patterns begin with one literal or class and match in one way only: faster here than RE2's calls
 import unicodedata
 import zipfile
 import zlib
@@ -17,43 +17,43 @@ from router.types.tables import patterns, table
 _WRITTEN = patterns("classify/data/disguises.yaml")
 
 BETWEEN = "\n\0\n"
-"""Stands between texts that have nothing to do with each other: no pattern has a NUL, most end with their line."""
+"""Separates unrelated texts: no pattern has a NUL, and most end with their line."""
 Piece = tuple[int, int, str, bool]
-"""(start, end, text, hidden): what characters start:end of a text stand for. Plain, as there may be a million of them.
+"""(start, end, text, hidden): what characters start:end stand for. A tuple, as there may be a million of them.
 
-As many characters as before stand for one each. What is found in a `hidden` text is not these characters.
+If `text` has the same length, each character stands for one. A `hidden` text is decoded from them.
 """
 
-# Documents that stand in a request as base64: data URLs and payloads.
+# Documents in a request as base64: data URLs and payloads.
 
 MOST_DECODED = 256 * 1024
-"""Characters of base64 that are decoded of all documents of a request; the rest is as good as a picture."""
+"""Maximum number of base64 characters that are decoded in all documents of a request; the rest is treated as images."""
 LEAST_BARE = 1024
-"""A string of nothing but so much base64 is a payload, whatever stands before it."""
+"""Length from which a string of base64 alone is a payload, whatever stands before it."""
 _LONGEST_HEADER = 256
 _SNIFFED = 4096
-"""Characters that tell a text from other data: a multiple of 4."""
+"""Number of characters that tell a text from other data; a multiple of 4."""
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\r\n"
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r") + b"\x7f"
 _STANDARD = str.maketrans("-_", "+/", "\r\n ")
 _UTF_8 = "utf-8-sig"
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
-"""Of UTF-16."""
+"""Byte order marks of UTF-16."""
 _GZIP, _ZIP = b"\x1f\x8b\x08", b"PK\3\4"
 _MOST_MEMBERS = 64
 _GROWTH, _GROWTH_LEAST = 8, 256
-"""An archive is read as far as so many times its size, and so many bytes."""
+"""An archive is read up to `_GROWTH` times its size plus `_GROWTH_LEAST` bytes."""
 
 
 class InlineData(NamedTuple):
-    """`media_type` is empty where nothing says it."""
+    """Base64 data in a text. `media_type` is empty if it is not stated."""
 
     media_type: str
     payload: str
 
 
 def inline(text: str, least: int = LEAST_BARE) -> InlineData | None:
-    """The base64 that a string is; None for all other text."""
+    """Returns the data of a base64 string, with or without the header of a data URL; None for all other text."""
     if text.startswith("data:"):
         comma = text.find(",", 0, _LONGEST_HEADER)
         if comma > 0 and text[:comma].endswith(";base64") and is_base64(text[comma + 1 :]):
@@ -62,12 +62,12 @@ def inline(text: str, least: int = LEAST_BARE) -> InlineData | None:
 
 
 def is_base64(text: str) -> bool:
-    """Most texts show in their first word that they are not."""
+    """Returns whether a text is base64. The first 64 characters of most other texts show that they are not."""
     return text.isascii() and not _beyond(text[:64]) and not _beyond(text)
 
 
 def document(payload: str, *, unpack: bool = False) -> str | None:
-    """The text that a payload is, or with `unpack` the texts in an archive; None where it is none."""
+    """Returns the text of a base64 payload, or with `unpack` the texts in an archive; None if there is none."""
     if len(payload) > _SNIFFED and not begins_as_text(unbase64(payload[:_SNIFFED])):
         return None
     data = unbase64(payload)
@@ -75,7 +75,7 @@ def document(payload: str, *, unpack: bool = False) -> str | None:
 
 
 def _contents(data: bytes | None) -> str | None:
-    """Bytes as text, or the texts in an archive of gzip or zip."""
+    """Returns bytes as text, or the texts in a gzip or zip archive; None if there is none."""
     if not data or not data.startswith((_GZIP, _ZIP)):
         return text_of(data)
     most = _GROWTH * len(data) + _GROWTH_LEAST
@@ -91,7 +91,7 @@ def _contents(data: bytes | None) -> str | None:
 
 
 def begins_as_text(data: bytes | None) -> bool:
-    """Of a piece, whose last character may be cut: UTF-8 has at most four bytes. Cheap where it is none."""
+    """Returns whether data that may be cut within a character (up to four bytes in UTF-8) is a text or an archive."""
     if not data or data.startswith((_GZIP, _ZIP)):
         return bool(data)
     if _encoding(data) != _UTF_8:
@@ -102,7 +102,7 @@ def begins_as_text(data: bytes | None) -> bool:
 
 
 def text_of(data: bytes | None) -> str | None:
-    """Bytes as UTF-8 or UTF-16, without control characters; None where they are none."""
+    """Returns bytes decoded as UTF-8 or UTF-16; None if that fails or they have control characters."""
     if not data:
         return None
     try:
@@ -114,7 +114,7 @@ def text_of(data: bytes | None) -> str | None:
 
 
 def _encoding(data: bytes) -> str:
-    """UTF-16 has a mark, or nearly every other byte of it is 0, as in what shells on Windows take."""
+    """Returns the encoding. UTF-16 has a mark, or nearly every other byte is 0, as in commands for Windows shells."""
     if data.startswith(_MARKS):
         return "utf-16"
     first = data[: _BLOBS_SNIFFED & -2]
@@ -125,7 +125,7 @@ def _encoding(data: bytes) -> str:
 
 
 def unbase64(text: str) -> bytes | None:
-    """Standard or URL-safe, wrapped or not, padded or not; a single character too many is left out."""
+    """Decodes standard or URL-safe base64, wrapped or padded or not; drops a surplus character. None if invalid."""
     bare = text.translate(_STANDARD).rstrip("=")
     bare = bare[:-1] if len(bare) % 4 == 1 else bare
     try:
@@ -138,10 +138,10 @@ def _beyond(text: str) -> bytes:
     return text.encode().translate(None, _BASE64)
 
 
-# Texts written as base64, base32 or hexadecimal digits.
+# Texts encoded as base64, base32 or hexadecimal digits.
 
 LEAST = 16
-"""Characters: twelve bytes of base64 are a short e-mail address; words are rarely as long."""
+"""Minimum number of characters: 16 of base64 are 12 bytes, a short e-mail address; words are rarely as long."""
 _BLOBS_SNIFFED = 64
 _RUN = Pattern(_WRITTEN["run"])
 _SEPARATORS = str.maketrans("/-_+\r\n\t", "       ")
@@ -152,23 +152,23 @@ _DIGITS_RUN = re.compile(b"[0-9a-f]{8}")
 _RULES = b"-_/+= \t\r\n"
 _PREFIXES = ("0x", "0X")
 _FEW = 18
-"""Fewer bytes are believed to be a text in ASCII only: others often decode by accident."""
+"""Number of bytes below which only ASCII counts as a text: other short data often decode by accident."""
 _WHOLE = bytes(code if (chr(code).isalnum() and code < 128) or code in b"/-_+" else 32 for code in range(256))
 _PARTS = _WHOLE.translate(bytes.maketrans(b"/-_+", b"    "))
-"""What ends a word: everything that base64 does not have, or also what it has in common with paths and names."""
+"""What ends a word becomes a space: all that base64 lacks, and in `_PARTS` what it shares with paths and names."""
 
 
 def blobs(encoded: bytes, place: CharacterOffsets, dull: set[bytes]) -> Iterator[Piece]:
-    """`dull`: runs that have been tried in vain; they are added."""
+    """Yields encoded texts. `dull`: runs that were tried in vain; new ones are added."""
     for start, end in _RUN.spans(encoded):
         run = encoded[start:end]
         if run in dull or not run.strip(_RULES):
             continue
         if run.islower() and b"\n" not in run and not _DIGITS_RUN.search(run):
-            continue  # a name in small letters, none of whose parts may be hexadecimal digits of a text
+            continue  # a name in lower case, no part of which may be hexadecimal digits of a text
         if len(run) < LEAST and not (encoded[max(0, start - 1) : start] + encoded[end : end + 1]).isascii():
-            continue  # of a longer word, in letters that look the same
-        # The whole of it, its lines, and their parts.
+            continue  # part of a longer word, in lookalike letters
+        # The whole run, its lines, and their parts.
         parts = () if run.isalnum() else (*run.translate(_WHOLE).split(), *run.translate(_PARTS).split())
         if any(map(_promising, {b"".join(run.split()), *(part for part in parts if len(part) >= LEAST)})):
             yield from _decoded(run.decode(), place.of(start))
@@ -177,7 +177,7 @@ def blobs(encoded: bytes, place: CharacterOffsets, dull: set[bytes]) -> Iterator
 
 
 def _promising(word: bytes) -> bool:
-    """It begins as a text would: whole groups of characters, as it may go on in the next line."""
+    """Returns whether a word begins as an encoded text; in whole groups, as it may go on in the next line."""
     if word.islower() and word.removeprefix(b"0x").strip(_HEX_BYTES):
         return False
     data = _bytes(word[: min(len(word) & -8, _BLOBS_SNIFFED)].decode())
@@ -185,8 +185,8 @@ def _promising(word: bytes) -> bool:
 
 
 def _decoded(run: str, start: int) -> Iterator[Piece]:
-    """The whole run, or all but its last line, else its parts: paths and words may stand around it. Blanks around what
-    is decoded keep it apart from what it stands in."""
+    """Yields the whole run decoded, or all but its last line, else its parts, as paths and words may stand around it.
+    Spaces around a decoded text separate it from its surroundings."""
     for until in (len(run), run.rfind("\n")):
         if until > 0 and (text := _text(run[:until].rstrip())) is not None:
             yield start, start + until, f" {text} ", True
@@ -215,7 +215,7 @@ def _bytes(run: str) -> bytes | None:
             return base64.b32decode(bare + "=" * (-len(bare) % 8))
     except ValueError:
         return None
-    # A path, a word or a name: base64 of a text has both.
+    # Letters of one case are a path, a word or a name: base64 of a text has both cases.
     return None if run.islower() or run.isupper() else unbase64(run)
 
 
@@ -223,7 +223,7 @@ def _believed(data: bytes | None) -> bool:
     return data is not None and (len(data) >= _FEW or data.isascii())
 
 
-# Bytes by their numbers: 0x6d, 0x61; 109, 97; 6d 61.
+# Bytes as numbers: 0x6d, 0x61; 109, 97; 6d 61.
 
 _NUMBERS, _NUMBER = Pattern(_WRITTEN["numbers"]), re.compile("[0-9A-Fa-fxX]+")
 
@@ -239,14 +239,14 @@ def numbers(encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
             yield place.of(start), place.of(start) + end - start, BETWEEN.join(texts), True
 
 
-# What stands in the midst of a value and is none of it: emphasis, tags, quotes of two literals, the end of a line.
+# What stands within a value and is not part of it: emphasis, tags, quotes of two literals, the end of a line.
 
 APART, _AMID, _WRAPPED = (Pattern(_WRITTEN[name]) for name in ("apart", "amid", "wrapped"))
-"""The first tells whether a text has letters or numbers that stand apart, or anything else of this kind."""
+"""`APART` matches a text with letters or numbers that stand apart, or with anything that the other two match."""
 _BREAK = re.compile(r"[ \t]*\\?\r?\n[ \t]*")
 _BEFORE_BREAK = re.compile(r"([0-9A-Z]+)([ -])([0-9]+)$")
 _NEW_LINE = re.compile(r"[A-Za-z_][\w.-]*[=:](?=[^=\s])|[0-9]{1,3}[.)] |[0-9]{4}-[0-9]{2}-|[0-9]{2}:[0-9]{2}|- ")
-"""Begins a line of its own: a name and its value, a number in a list, a date, a time."""
+"""Begins a line that does not continue a value: a name and its value, a number in a list, a date, a time."""
 _NUMERIC = "0123456789 \t\r,;.-"
 _MOST_ROWS = 2
 _AROUND_BREAK = 80
@@ -263,14 +263,14 @@ def amid(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
 
 
 def wraps(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
-    """The ends of lines in values."""
+    """Yields the line breaks within values."""
     start, end = _WRAPPED.search(encoded)
     while start >= 0:
         brk = _BREAK.search(text, place.of(start))
         if brk and not _NEW_LINE.match(text, brk.end()):
             before = text[max(0, brk.start() - _AROUND_BREAK) : brk.start()]
             around = f"{before}\n{text[brk.end() : brk.end() + _AROUND_BREAK]}".split("\n")
-            # A table's lines hold nothing but numbers, and are more than one value has.
+            # The lines of a table hold nothing but numbers, and are more than a value has.
             if sum(line != "" and not line.strip(_NUMERIC) for line in around) <= _MOST_ROWS:
                 groups = _BEFORE_BREAK.search(before)
                 whole = groups and len(groups[1]) == len(groups[3]) and text[brk.end()].isalnum()
@@ -278,24 +278,24 @@ def wraps(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]
         start, end = _WRAPPED.search(encoded, end - 1)
 
 
-# Characters written as others: percent signs and forms, HTML, backslashes, quoted-printable.
+# Escaped characters: percent signs, plus signs in forms, HTML, backslashes, quoted-printable.
 
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "0": "\0"}
-"""Escapes of JSON and of most languages; before any other character the backslash is left out."""
+"""Escapes of JSON and of most languages; before any other character the backslash is dropped."""
 _MOST, _HALVES, _UNKNOWN = 0x10FFFF, range(0xD800, 0xE000), "\ufffd"
 
 
 def escapes(text: str) -> list[Piece]:
     pieces: list[Piece] = []
     for mark, name, meaning in _KINDS:
-        known: dict[str, str] = {}  # few escapes are many
+        known: dict[str, str] = {}  # the same few escapes occur many times
         for match in _ESCAPES[name].finditer(text) if mark in text else ():
             if match.lastindex:
                 continue  # a class of a regular expression
             escape = match.group()
             if escape not in known:
                 known[escape] = meaning(escape)
-            if known[escape] != escape:  # &Name; is C++
+            if known[escape] != escape:  # an unknown entity: &Name; is C++
                 pieces.append((match.start(), match.end(), known[escape], False))
     return pieces
 
@@ -310,7 +310,7 @@ def _backslash(escape: str) -> str:
     kind = escape[1]
     if kind == "\\":
         return "\\"  # however many: each level of quoting doubles them
-    if kind in "uU" and len(escape) > 2:  # one character, or the two halves of one beyond 16 bits
+    if kind in "uU" and len(escape) > 2:  # one character, or a surrogate pair
         first, _, second = escape[2:].strip("{}").partition("\\")
         units = [int(digits, 16) for digits in (first, second.lstrip("\\u")) if digits]
         halves = b"".join(unit.to_bytes(2, "big") for unit in units) if len(units) == 2 else b""
@@ -323,7 +323,7 @@ def _backslash(escape: str) -> str:
 
 
 def _character(code: int) -> str:
-    """Half of a character is none, and can't be encoded."""
+    """Returns a character; U+FFFD for half of a surrogate pair, which can't be encoded."""
     return _UNKNOWN if code in _HALVES or code > _MOST else chr(code)
 
 
@@ -337,11 +337,11 @@ _KINDS: tuple[tuple[str, str, Callable[[str], str]], ...] = (
 _ESCAPES = {name: re.compile(_WRITTEN[name]) for _, name, _ in _KINDS}
 
 
-# Characters that are read as others, as those others; what is not seen is left out.
+# Lookalike characters are replaced by what they look like; invisible ones are dropped.
 
 _LOOKALIKES = table("classify/data/lookalikes.yaml")
 _TAGS = range(0xE0020, 0xE007F)
-"""ASCII once more, invisible: models read it."""
+"""Tag characters: an invisible copy of ASCII, which models read."""
 
 
 def _codes(listed: str) -> Iterator[int]:
@@ -351,20 +351,20 @@ def _codes(listed: str) -> Iterator[int]:
 
 
 def _plain() -> Iterator[tuple[int, str]]:
-    """What is no prose wherever it stands."""
+    """Yields characters that are never prose, and the ASCII text that they read as."""
     for code in _codes(_LOOKALIKES["compatible"]):
         text = unicodedata.normalize("NFKC", chr(code))
         if text != chr(code) and text.isascii():
             yield code, text
     for zero in _codes(_LOOKALIKES["digit_zeros"]):
         yield from ((zero + digit, str(digit)) for digit in range(10))
-    # Dingbats of digits have a value, but no compatible character.
+    # Circled digits have a value, but no compatibility decomposition.
     yield from ((first + digit, str(digit + 1)) for first in (0x2776, 0x2780, 0x278A) for digit in range(9))
     yield from ((code, chr(code - _TAGS.start + 0x20)) for code in _TAGS)
 
 
 PLAIN = dict(_plain())
-"""Code point → ASCII."""
+"""Code point of a character that is never prose → ASCII."""
 BESIDE_ASCII = {code: letter for letter, listed in _LOOKALIKES["letters"].items() for code in _codes(listed)}
 UNSEEN = frozenset((*_codes(_LOOKALIKES["invisible"]), *_codes(_LOOKALIKES["combining"])))
 """Invisible characters and combining marks."""
@@ -374,7 +374,7 @@ _ASCII = bytes(code for code in range(128) if code not in _TABLE)
 
 
 def folds(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
-    """Where something stands that is never prose, and words that mix ASCII with its lookalikes."""
+    """Yields characters that are never prose, and words that mix ASCII with lookalikes."""
     if _ANY.isdisjoint(encoded.replace(BETWEEN.encode(), b"").translate(None, _ASCII).decode()):
         return
     for first, last in _ODD.spans(encoded):
@@ -384,11 +384,11 @@ def folds(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]
 
 _USUAL = "".join([f"\\x{code:02x}" for code in _ASCII])
 SUSPECT = Pattern(rf"{_WRITTEN['run']}|{_WRITTEN['apart']}|[%&\\=+]|[^{_USUAL}]")
-"""Whether a text, but for `BETWEEN`, has anything that may be written otherwise than it is read: most have not."""
+"""Matches a text, without `BETWEEN`, that may contain disguised text; most texts do not match."""
 
 
 def _set(codes: Iterable[int]) -> str:
-    """The inside of a class of characters: ranges."""
+    """Returns the inside of a character class, as ranges."""
     parts: list[str] = []
     ordered = sorted(codes)
     first = last = ordered[0]
@@ -412,25 +412,25 @@ _ODD = Pattern(
     f"[{_set(PLAIN)}]+|(?:(?:{_ALIKE}|[0-9]+){_LINK}){{0,6}}{_MIXED}(?:{_LINK}(?:{_MIXED}|{_ALIKE}|[0-9]+))*"
     f"|{_CAPITALS}[ -]?{_DIGITS}{{4,}}(?:[ -]{_CAPITALS})?|{_DIGITS}{{5,}}[ -]{_CAPITALS}"
 )
-"""Words of lookalikes alone belong to what is mixed beside them, or to the digits of an identifier."""
+"""A word of lookalikes alone counts only beside a mixed word or the digits of an identifier."""
 _ONE_KIND = re.compile(
     f"[{_set(code for code, to in _TABLE.items() if len(to) == 1)}]+|[{_set(UNSEEN)}]+"
     f"|[{_set(code for code, to in _TABLE.items() if len(to) > 1)}]"
 )
 
 
-# Words whose letters stand apart: "j o e @ x . i o".
+# Words with spaces between their letters: "j o e @ x . i o".
 
 _SPACED = Pattern(_WRITTEN["spaced"])
 LONGEST_APART = 4_096
-"""Characters of such a run from which it is one piece: of millions of pieces each step is one long call."""
+"""Length from which a run is one piece: millions of pieces would block every step for long."""
 
 
 def spaced(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
     for begin, until in _SPACED.spans(encoded):
         start = place.of(begin)
         end = start + until - begin
-        # The first and the last may belong to words.
+        # The first and the last character may belong to words.
         first = start + 3 if text[max(start - 1, 0) : start].isalnum() else start + 1
         last = end - 2 if text[end : end + 1].isalnum() else end
         if last - first > LONGEST_APART:

@@ -1,4 +1,4 @@
-"""Detectors and the scanner: one pass of RE2 over the text, candidates confirmed one by one."""
+"""Detectors of the fast tier, and the scanner: RE2 finds candidates in one pass over a text, and each is confirmed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -10,15 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from router.types.request import Finding
 
-# What every detector offers, and what a scan yields.
+# The interface of detectors, and the results of a scan.
 
 SURE = 0.5
-"""A hit below this score is only possible: it counts where a second opinion confirms it."""
+"""Minimum score of a certain hit. Others count only if a second opinion is asked and does not deny them."""
 POSSIBLE = 0.3
 
 
 class Span(NamedTuple):
-    """Characters of a text, and how sure it is that they are the thing: 0 … 1."""
+    """Characters of a text, and how certain it is that they are what is looked for, from 0 to 1."""
 
     start: int
     end: int
@@ -26,31 +26,31 @@ class Span(NamedTuple):
 
 
 Confirm = Callable[[str, int, int], Iterable[Span]]
-"""(text, start, end) of what matched a pattern → what really is there: checksums, context words."""
+"""(text, start, end) of a candidate → the spans that are hits, by checksums and context."""
 
 
 class Form(NamedTuple):
-    """One thing that a detector knows. `pattern` is in RE2's syntax and matches every candidate."""
+    """One kind of value that a detector finds. `pattern` is in RE2's syntax and matches every candidate."""
 
     name: str
     pattern: str
     confirm: Confirm | None = None
-    """None: a match is a hit."""
+    """Confirms a candidate; None if every match is a hit."""
     words: str = ""
-    """What a second opinion is told that it is; empty: as its name says."""
+    """Description of the form for the second opinion; empty for its name."""
     family: str = ""
-    """Of patterns that begin alike, so that one automaton for all of them stays small."""
+    """Group of patterns that begin alike, so that their common automaton stays small."""
     gate: str = ""
-    """Common to a family: a cheap pattern that matches every text with a hit."""
+    """A cheap pattern, common to a family, that matches every text with a hit of it."""
 
 
 def possibly(text: str, start: int, end: int) -> Iterable[Span]:
-    """What matched may be the thing."""
+    """Confirms a candidate as uncertain."""
     return (Span(start, end, POSSIBLE),)
 
 
 class DoubtfulValue(NamedTuple):
-    """A value that is only possible. It is text of a request: never shown."""
+    """An uncertain value. It is text of a request: never logged or shown."""
 
     form: str
     data_class: str
@@ -61,7 +61,7 @@ class DoubtfulValue(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """`form` is "kind.name". Offsets are characters of the text that was scanned."""
+    """A hit in a text. `form` is "kind.name". Offsets are characters of the text that was scanned."""
 
     form: str
     data_class: str
@@ -81,12 +81,12 @@ class Detects(Protocol):
     def forms(self) -> tuple[Form, ...]: ...
 
     def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
-        """What its own hits in a whole request mean, beside those of all detectors."""
+        """Returns the detector's findings in a whole request, from its own and those of all detectors."""
         ...
 
 
 class DetectorModel(BaseModel):
-    """A detector as the policy file has it. `kind` is the subclass's."""
+    """Base of the detectors in a policy file. `kind` is set by the subclass."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
     kind: str
@@ -96,42 +96,42 @@ class DetectorModel(BaseModel):
         return own
 
 
-# RE2 over bytes, without what its wrapper makes of each match: a text has thousands of them.
+# RE2 over bytes, without the objects that its wrapper creates for each match: a text has thousands of matches.
 #
-# Offsets are bytes of UTF-8; `Characters` turns them into characters.
+# Offsets are bytes of UTF-8; `CharacterOffsets` turns them into characters.
 
 _ANYWHERE, _HERE = re2._re2.RE2.Anchor.UNANCHORED, re2._re2.RE2.Anchor.ANCHOR_START
 _OPTIONS = re2.Options()
 _OPTIONS.never_capture = True
 _OPTIONS.log_errors = False
-"""RE2 tells of automata that grow too large on standard error, at each text anew."""
+"""Keeps RE2 from reporting automata that grow too large on standard error, for every text."""
 
 _LARGE = re2.Options()
 _LARGE.never_capture, _LARGE.log_errors, _LARGE.max_mem = True, False, 32 * 1024 * 1024
-"""With RE2's usual 8 MiB the automaton of all numbers is built anew for every text."""
+"""With RE2's default of 8 MiB of memory the automaton of all numbers is built anew for every text."""
 
 _STEP = 512
-"""Bytes that are counted together."""
+"""Number of bytes whose characters are counted together."""
 _CONTINUED = bytes(range(0x80, 0xC0))
-"""No first bytes of a character in UTF-8."""
+"""Continuation bytes of UTF-8, which begin no character."""
 
 
 class Pattern:
-    """Compiled. Raises `re2.error`."""
+    """A compiled pattern without groups. Raises `re2.error`."""
 
     def __init__(self, pattern: str) -> None:
         self.matches: Any = re2.compile(pattern.encode(), _OPTIONS)._regexp.Match
 
     def search(self, encoded: bytes, at: int = 0) -> tuple[int, int]:
-        """(start, end) of the first match from there on; (-1, -1): none."""
+        """Returns (start, end) of the first match at `at` or after it; (-1, -1) if there is none."""
         return self.matches(_ANYWHERE, encoded, at, len(encoded))[0]  # type: ignore[no-any-return]
 
     def match(self, encoded: bytes, at: int, limit: int) -> tuple[int, int]:
-        """(start, end) of the match that begins there, in a text that ends at the limit."""
+        """Returns (start, end) of the match at `at`, in a text that ends at `limit`; (-1, -1) if there is none."""
         return self.matches(_HERE, encoded, at, limit)[0]  # type: ignore[no-any-return]
 
     def spans(self, encoded: bytes) -> Iterator[tuple[int, int]]:
-        """All that do not overlap. Of patterns that match no empty text."""
+        """Yields (start, end) of the matches, which do not overlap. The pattern must not match an empty text."""
         matches, size = self.matches, len(encoded)
         ((start, end),) = matches(_ANYWHERE, encoded, 0, size)
         while start >= 0:
@@ -140,7 +140,7 @@ class Pattern:
 
 
 class NamedGroups:
-    """A pattern with named groups, compiled: texts instead of RE2's objects, which cost seven times the match."""
+    """A compiled pattern with named groups. Returns texts, as RE2's match objects cost seven times the match."""
 
     def __init__(self, pattern: str) -> None:
         regexp: Any = re2.compile(pattern.encode())._regexp
@@ -148,7 +148,7 @@ class NamedGroups:
         self._names = [("", 0), *((name.decode(), number) for name, number in regexp.NamedCapturingGroups())]
 
     def match(self, text: str) -> dict[str, str]:
-        """What each group matches at the start of a text, empty for none, and "" the whole. Empty: no match."""
+        """Returns each named group's text at the start of `text` ("" if unmatched), and the match as ""; or {}."""
         encoded = text.encode()
         spans = self._matches(_HERE, encoded, 0, len(encoded))
         if spans[0][0] < 0:
@@ -157,7 +157,7 @@ class NamedGroups:
 
 
 class CharacterOffsets:
-    """Of a text: how many stand before an offset in bytes. The text is counted once, when that is first asked."""
+    """Converts byte offsets of a text to character offsets. Counts its characters once, at the first call."""
 
     def __init__(self, text: str, encoded: bytes) -> None:
         self._encoded, self._plain = encoded, len(encoded) == len(text)
@@ -174,29 +174,29 @@ class CharacterOffsets:
         return self._before[step] + len(encoded[step * _STEP : byte].translate(None, _CONTINUED))
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """Of both ends of what lies there, which is counted by itself: most of it is short."""
+        """Converts both ends of a span. Counts the characters between them directly, as most spans are short."""
         if self._plain:
             return first, last
         start = self.of(first)
         return start, start + len(self._encoded[first:last].translate(None, _CONTINUED))
 
 
-# All patterns of all detectors over one text. Most patterns begin with words: a single pass for all such words tells
-# which of these have anything to look at. The others begin with classes (digits, say), and are tried a few at a time:
-# in one automaton together they build new states for every text that they have not seen.
+# All patterns of all detectors over one text. Most patterns contain words: one pass for all these words finds which
+# patterns can match. The others begin with character classes (digits, say), and run a few at a time: one automaton for
+# all of them would build new states for every text that it has not seen.
 
 MOST_CANDIDATES = 5_000
-"""Looked at per form and text. What lies beyond counts as found: who writes more than that hides something."""
+"""Maximum number of candidates per form and text. The text after them counts as a hit: so many are suspicious."""
 _REACH = 64
-"""Bytes of a candidate in which another may begin, should it be nothing itself."""
+"""Number of bytes at the end of a candidate in which the next one may begin, unless the first is a certain hit."""
 _ALWAYS = r"\A"
-"""Matches every text. Without it among the matches RE2 has run out of memory, and says so only by finding nothing."""
+"""Matches every text. If it is not among the matches, RE2 ran out of memory, which it reports in no other way."""
 _LAST_WORD = b"\x00\x01\x02\x03"
-"""Stands behind every text, for the same reason."""
+"""Appended to every text, and a pattern of the word filter: if it is not found, RE2 ran out of memory."""
 
 
 class Scanner:
-    """Built once a policy. Linear in the text, whatever it holds."""
+    """Finds the hits of a policy's detectors in a text, in time linear in its length. Built once per policy."""
 
     def __init__(self, detectors: Sequence[Detects]) -> None:
         self._forms = [
@@ -212,7 +212,7 @@ class Scanner:
         for number, compiled in enumerate(self._forms):
             if compiled.form.family:
                 members.setdefault((compiled.form.family, compiled.form.gate), []).append(number)
-        # What gives the places in a list of numbers of the forms that match anywhere; where a gate does.
+        # For each family: an automaton that gives places in a list of form numbers, that list, and the gate.
         self._shares = [
             (_automaton(self._patterns(numbers)), numbers, _pattern(gate).matches if gate else None)
             for (_, gate), numbers in members.items()
@@ -220,7 +220,7 @@ class Scanner:
         ]
 
     def scan(self, text: str) -> list[Hit]:
-        """A lone surrogate is looked at as a question mark."""
+        """Returns the hits in a text. A lone surrogate is scanned as a question mark."""
         encoded = text.encode("utf-8", "replace")
         hits, place = list[Hit](), None
         for number in self._present(encoded):
@@ -234,7 +234,7 @@ class Scanner:
         return hits
 
     def _present(self, encoded: bytes) -> Sequence[int]:
-        """The forms that may match anywhere; all, where RE2 could not tell."""
+        """Returns the numbers of the forms that may match anywhere; of all forms if RE2 could not tell."""
         last = len(self._alone)
         matched = self._words.Match(encoded + _LAST_WORD, True) if self._words else [last]
         if matched[-1:] != [last]:
@@ -246,7 +246,7 @@ class Scanner:
         for match, numbers, gate in self._shares:
             if gate is not None and gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] < 0:
                 continue
-            # Only its own memory's end keeps an automaton from matching `_ALWAYS`, its last.
+            # `_ALWAYS` is the last pattern: it is missing only if the automaton ran out of memory.
             for place in (match(encoded) if match else ()) or range(len(numbers)):
                 if place < len(numbers):
                     present.append(numbers[place])
@@ -260,11 +260,11 @@ class _Compiled(NamedTuple):
     name: str
     data_class: str
     match: Any
-    """`Pattern.matches`."""
+    """`Pattern.matches` of the form."""
     form: Form
 
     def hits(self, text: str, encoded: bytes, place: CharacterOffsets, first: int, last: int) -> Iterator[Hit]:
-        """`first`, `last`: of the first candidate, in bytes."""
+        """Yields the hits. `first`, `last`: byte offsets of the first candidate."""
         confirm, looked = self.form.confirm, 0
         while first >= 0:
             start, end = place.span(first, last)
@@ -276,7 +276,7 @@ class _Compiled(NamedTuple):
             for span in (Span(start, end),) if confirm is None else confirm(text, start, end):
                 yield Hit(self.name, self.data_class, *span)
                 if span.score >= SURE:
-                    # A key may be glued to thousands of others: all of that word is one hit.
+                    # A key may be glued to thousands of others: the whole word is one hit.
                     glued = len(text[end : span.end].encode()) if span.start == start else 0
                     again = last + max(glued - _REACH, 0)
             first, last = self.match(_ANYWHERE, encoded, max(first + 1, again), len(encoded))[0]
@@ -287,9 +287,8 @@ _pattern = lru_cache(2_048)(Pattern)
 
 @lru_cache(256)
 def _automaton(expressions: tuple[str, ...]) -> Any:
-    """Gives the numbers of those that match anywhere. None, where it is one alone, or they are too large for one.
-
-    Kept, as most edits of a policy leave its detectors as they are."""
+    """Returns a function that gives the numbers of the patterns that match anywhere. None for a single pattern, and if
+    they are too large for one automaton. Cached, as most edits of a policy keep its detectors."""
     if len(expressions) == 1:
         return None
     automaton = re2.Set.SearchSet(_LARGE)
@@ -304,8 +303,8 @@ def _automaton(expressions: tuple[str, ...]) -> Any:
 
 @lru_cache(32)
 def _words(expressions: tuple[str, ...]) -> Any:
-    """Tells by the words in a text which patterns may match it; `_LAST_WORD` is the last of the patterns. None, where
-    they have too many words."""
+    """Returns a filter that finds by the words in a text which patterns may match it; `_LAST_WORD` is its last pattern.
+    None if they have too many words."""
     words = re2._re2.Filter()
     for expression in expressions:
         words.Add(expression.encode(), _OPTIONS)

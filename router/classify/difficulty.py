@@ -1,7 +1,7 @@
-"""A request's text and form → how hard it is, what task, how long its answer gets and whether thinking helps.
+"""Estimates from a request's text and form its difficulty, task, answer length, and how much thinking helps.
 
-Kernel regression on anchors (tools/anchors) and on public questions: the request's numbers are projected on a few
-directions, and each output is a sum over inducing points that are near it there. Local, no network.
+Kernel regression on anchors (tools/anchors) and public questions: the request's features are projected on a few
+directions, and each output is a sum over the inducing points that are near it there. Local, without network.
 """
 
 from functools import cache, partial
@@ -45,47 +45,47 @@ FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "reader.npz", "reader.json"
 FORMAT = 9
 GROUPS = 256
-"""Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
+"""Number of groups of word pieces with similar meanings: which groups occur says more than the mean of all pieces."""
 BUCKETS, FIRST, KINDS = 1 << 15, 6, 5
-"""Of hashed pieces; pieces at the beginning of what is asked; kinds of them in what is asked, as `of_ask` has them."""
+"""Number of hash buckets; of pieces at an instruction's beginning; of kinds of its pieces, as in `of_ask`."""
 _PIECE, _SALTS = np.uint64(32_003), np.arange(KINDS + AROUND, dtype=np.uint64) << np.uint64(50)
 _MIX, _SHIFT = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(64 - 15)
 MOST_REMEMBERED, MOST_TOOLS = 1_024, 128
-"""Requests, and lists of tools (64 kB at most), of which what was read is kept by a hash: an agent repeats itself."""
+"""Maximum number of requests, and of tool lists (up to 64 kB each), whose results are cached by hash."""
 TIER_OUT, OUTPUT_OUT, NO_THINKING, TASK_OUT = 0, 1, 2, 5
-"""Columns of what is regressed: tier, logarithm of visible tokens, three kinds of thinking, tasks."""
+"""Output columns: tier, logarithm of visible tokens, the first of three kinds of thinking, the first task."""
 OUTPUTS = TASK_OUT + len(TASKS)
 THINKING_FACTORS = (0.016, 0.4, 1.2)
-"""Of a target's usual thinking, where it does not help, helps some, or much."""
+"""Multiples of a target's usual thinking that are needed where thinking does not help, helps some, or much."""
 TIERS = (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
 OUTPUT_RANGE = (0.0, 10.4)
-"""ln 1 to ln 32,000."""
+"""Range of the logarithm of visible tokens: ln 1 to ln 32,000."""
 EASIER, HARDER = 0.5, 0.2
-"""Tiers by which a system prompt makes a request easier or harder, at most."""
+"""Maximum number of tiers by which a system prompt makes a request easier, or harder."""
 LEAST_STATED = 20
-"""Tokens of an answer from which on what a request says of its length is believed: more than what was learned."""
+"""Number of tokens from which a length stated in the request is used in place of what was learned."""
 DIGITS = 4
 NOTHING_READ = np.pad(np.array([[0.5, 3.0, 0.6], [2.0, 5.7, 0.0]], np.float32), ((0, 0), (0, OUTPUTS - 3)))
-"""Outputs where an instruction can't be read: of a very short one, likelier small talk or a look-up; and of one with
-`SHORT` characters or more: the middle tier, ln 300 tokens, no word of thinking and tasks …"""
+"""Outputs if the instruction can't be read: for a very short one, likely small talk or a look-up; and for one of
+`SHORT` characters or more: the middle tier and ln 300 tokens. Nothing is known of thinking and tasks."""
 SHORT, NOTHING_SD = 80, 2.0
-"""… with such a standard deviation of the difficulty."""
+"""Length in characters of a short instruction; what an unreadable one adds to the difficulty's standard deviation."""
 
 
 class ReaderPart(NamedTuple):
-    """Numbers of what is asked, or of a text that stands around it; a request's are those of all of its parts."""
+    """Features of the instruction, or of a text around it; a request's features are those of all of its parts."""
 
     start: int
-    """Of the row in the numbers of a request."""
+    """Index of the row's first feature among those of the request."""
     row: Single
     buckets: NDArray[np.intp]
-    """[k]: of hashed pieces; of what is asked also of pairs, its beginning, and once more with tools or a result …"""
+    """[k]: buckets of pieces; of an instruction also of pairs, its beginning, and again with tools or a result."""
     shares: Single
-    """[k]: … and what each counts for."""
+    """[k]: weight of each bucket."""
 
 
 def sizes() -> list[int]:
-    """Lengths of the rows: of what is asked, and of the texts of `AskFeatures.around`."""
+    """Returns the lengths of the rows: of the instruction, and of each text in `AskFeatures.around`."""
     return [DIMENSIONS + len(cues().names) + 1 + len(NUMBERS) + GROUPS, *[DIMENSIONS + len(cues().names) + 1] * AROUND]
 
 
@@ -107,16 +107,16 @@ def of_ask(asks: AskFeatures, groups: NDArray[np.uint8]) -> ReaderPart:
 
 
 def of_text_around(kind: int, text: str) -> ReaderPart:
-    """`kind`: its place in `AskFeatures.around`."""
+    """Returns the features of a text around the instruction. `kind`: its index in `AskFeatures.around`."""
     vector, pieces = embedding.load().embed(text)
     row = np.concatenate((vector, bits(cues().of(text.lower())), (log(len(text)),)), dtype=np.float32)
-    # Pieces of an application's instructions tell nothing of another's.
+    # Pieces of an application's instructions say nothing of another application's.
     keys = pieces.view(np.uint64)[: 0 if kind == SYSTEM else None]
     return ReaderPart(sum(sizes()[: kind + 1]), row, *_hashed(KINDS + kind, keys))
 
 
 def _hashed(first: int, *kinds: NDArray[np.uint64]) -> tuple[NDArray[np.intp], Single]:
-    """Buckets and shares, as `ReaderPart` has them. `first`: the number of the first of the kinds."""
+    """Returns buckets and weights, as in `ReaderPart`. `first`: number of the first of the kinds."""
     lengths = [len(pieces) for pieces in kinds]
     keys = np.concatenate(kinds)
     keys += _SALTS[first : first + len(kinds)].repeat(lengths)
@@ -127,42 +127,42 @@ def _hashed(first: int, *kinds: NDArray[np.uint64]) -> tuple[NDArray[np.intp], S
 
 
 class DifficultyReader(Struct, frozen=True, eq=False):
-    """F numbers, K directions that tell how near G inducing points are, `OUTPUTS` outputs."""
+    """The fitted regression: F features, K directions of the kernel, G inducing points, `OUTPUTS` outputs."""
 
     groups: NDArray[np.uint8]
-    """[32,000]."""
+    """[32,000]: group of each word piece."""
     projection: Single
-    """[F, K + OUTPUTS]: on the directions, scaled so that squared distances are in units of the kernel's width, and on
-    the outputs, to which they add by themselves …"""
+    """[F, K + OUTPUTS]: effect of the features on the directions, scaled so that squared distances are in units of the
+    kernel's width, and linearly on the outputs."""
     start: Single
-    """[K + OUTPUTS]: … and what a request has before any of its numbers is counted: minus the mean of all requests."""
+    """[K + OUTPUTS]: place of a request without features: minus the mean of all requests."""
     points: Single
-    """[G, K], twice each point …"""
+    """[G, K]: twice each inducing point."""
     sizes: Single
-    """[G]: … and their squared lengths."""
+    """[G]: squared length of each inducing point."""
     weights: Single
-    """[G, OUTPUTS]."""
+    """[G, OUTPUTS]: weight of each inducing point in the outputs."""
     grams: Single
-    """[BUCKETS, OUTPUTS]: what a bucket of hashed pieces adds."""
+    """[BUCKETS, OUTPUTS]: what a bucket of hashed pieces adds to the outputs."""
     levels: Single
-    """[4, len(TIERS)], by the tier: difficulty, standard deviations of it and of the logarithm of output, and twice the
-    mean thinking."""
+    """[4, len(TIERS)], by tier: difficulty (a logit), standard deviations of it and of the logarithm of the output, and
+    twice the mean thinking."""
     sharpness: float
-    """A task's share grows with e to so many times its output."""
+    """Factor of the outputs in the softmax that gives the shares of tasks and kinds of thinking."""
     near: float
-    """The kernel's value at the nearest point which half of held-out requests exceed."""
+    """Median, over held-out requests, of the kernel at the nearest inducing point."""
     version: str = ""
-    """Digest of the arrays: what was learned with others means something else."""
+    """Digest of the arrays: what was learned with other arrays means something else."""
 
     def place(self, part: ReaderPart) -> Single:
-        """[K + OUTPUTS]: what a part adds to a request's directions and outputs."""
+        """Returns what a part adds to a request's directions and outputs: [K + OUTPUTS]."""
         place: Single = part.row.dot(self.projection[part.start : part.start + len(part.row)])
         place[-OUTPUTS:] += part.shares.dot(self.grams.take(part.buckets, axis=0))
         return place
 
     def outputs(self, place: Single, system: Single | None = None) -> tuple[Single, float]:
-        """[OUTPUTS], and the kernel at the nearest point. `system`: what a system prompt adds to the place of all else.
-        It tells what the task is and how long the answer gets; it hardly makes that harder, and needs no thinking."""
+        """Returns the outputs, [OUTPUTS], and the kernel at the nearest point. `system`: what the system prompt adds to
+        `place`. It changes the tier by `EASIER` or `HARDER` at most, and the thinking not at all."""
         place = place + self.start
         near = place[:-OUTPUTS]
         kernel = self.points.dot(near)
@@ -177,8 +177,8 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         return values, nearest
 
     def places(self, asks: AskFeatures) -> tuple[Single, Single | None]:
-        """Of all but the system prompt, and of that. Texts around what is asked are often those of the request before:
-        what they add is remembered."""
+        """Returns the sum of the parts' places without the system prompt, and the system prompt's. Places of texts
+        around the instruction are cached, as the next request often has the same ones."""
         around = {}
         for kind, text in enumerate(asks.around):
             if text:
@@ -189,11 +189,11 @@ class DifficultyReader(Struct, frozen=True, eq=False):
         return sum(around.values(), self.place(of_ask(asks, self.groups))), system
 
     def reading(self, asks: AskFeatures, stated: Task | None) -> Reading:
-        """`stated`: the task that its caller says it is."""
+        """Returns the traits of a request. `stated`: the task that the caller states."""
         tokens, strange = asks.tokens, asks.strange
         outputs, nearest = self.outputs(*self.places(asks))
         if strange:
-            length = min(asks.numbers[NUMBERS.index("ask")] / SHORT, 1.0) or 1.0  # a mere picture may mean anything
+            length = min(asks.numbers[NUMBERS.index("ask")] / SHORT, 1.0) or 1.0  # an image alone may mean anything
             nothing = NOTHING_READ[0] + length * (NOTHING_READ[1] - NOTHING_READ[0])
             outputs, nearest = outputs + strange * (nothing - outputs), nearest * (1 - strange)
         values: list[float] = outputs.tolist()
@@ -223,7 +223,7 @@ def _shares(values: list[float], sharpness: float) -> list[float]:
 
 
 def read_arrays(folder: Path) -> DifficultyReader:
-    """Raises `DataError` where the artefact is not whole."""
+    """Reads the arrays. Raises `DataError` if they are incomplete or another version than their manifest's."""
     try:
         data = (folder / ARRAYS).read_bytes()
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[str, Any])
@@ -243,7 +243,7 @@ def read_arrays(folder: Path) -> DifficultyReader:
 
 
 def widened(array: NDArray[np.generic]) -> Any:
-    """Half precision saves space in the file only."""
+    """Returns half precision, which only saves space in the file, as single, and a scalar as a float."""
     if array.ndim == 0:
         return float(array)
     return array.astype(np.float32) if array.dtype == np.float16 else array
@@ -252,18 +252,18 @@ def widened(array: NDArray[np.generic]) -> Any:
 _readings, _places = Latest[int, Reading](MOST_REMEMBERED), Latest[int, Single](MOST_REMEMBERED)
 _tools = Latest[int, Single](MOST_TOOLS)
 load = cache(partial(read_arrays, FOLDER))
-"""The reader that ships with lowpass. Raises `DataError`."""
+"""Returns the reader that ships with lowpass. Raises `DataError`."""
 
 
 def warm() -> None:
-    """Read the data files now and not with the first request. Raises `DataError`."""
+    """Reads the data files now rather than with the first request. Raises `DataError`."""
     for text in ('Say "hello, dear people of this town" in 3 words.\n- no 1: why?\n' * 20, "γεια"):
         load().reading(of_text(text), None)
 
 
 def with_reading(known: Classification, request: Request) -> Classification:
-    """With difficulty and task. Never raises on odd text. Embeddings are not read: there is no answer that could be
-    wrong."""
+    """Returns the classification with difficulty and task. Never raises on odd text. Embeddings are not read: none of
+    their answers could be wrong."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return structs.replace(known, task=Task.EMBEDDING, unfamiliarity=0.0)
     asks, stated = asked(request), request.limits.task
@@ -279,18 +279,18 @@ def with_reading(known: Classification, request: Request) -> Classification:
 
 
 read = partial(with_reading, Classification(data_class=""))
-"""Of a request of which nothing else is known."""
+"""Returns a classification that has only difficulty and task."""
 
 
 def read_too(decision: Decision, request: Request) -> Decision:
-    """With what the request's text foretells, where the route did not choose by it."""
+    """Returns the decision with the request's difficulty and task, if the route did not need them to choose."""
     known = decision.classification
     whole = structs.replace(with_reading(known, request), read_late=True) if known.unread else known
     return structs.replace(decision, classification=whole)
 
 
 def of_text(text: str, functions: str = "") -> AskFeatures:
-    """A bare text, as a user's message. `functions`: the tools offered, in JSON; none where that can't be read."""
+    """Returns the features of a text as a user's message. `functions`: tools in JSON; none if not parsable."""
     try:
         offered = msgspec.json.decode(functions or "[]")
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):

@@ -1,11 +1,11 @@
-"""A static embedding: the mean of the vectors of a text's pieces, from the data files of the `wordllama` package.
+"""A static embedding: the mean of the vectors of a text's word pieces, from the data files of the `wordllama` package.
 
-The package itself is located and never imported: it would bring a tokenizer, an HTTP client and more with it. Its
-vectors are kept in eight bits: the cosine to the exact mean of a prompt is 0.999, and sums of integers are the same on
-every machine and in any order.
+The package is located but never imported: it would bring a tokenizer, an HTTP client and more with it. Its vectors are
+kept in eight bits: the cosine to the exact mean of a prompt is 0.999, and sums of integers are the same on every
+machine and in any order.
 """
 
-import re  # for the runs of characters only, which can match in one way: RE2's calls cost more than the cutting
+import re  # for runs of characters only, which match in one way only: RE2's calls cost more than the cutting
 from functools import cache
 from importlib.util import find_spec
 from itertools import repeat
@@ -23,9 +23,9 @@ from router.errors import DataError
 DIMENSIONS = 256
 _PIECES = 32_000
 _STEPS = 16.0
-"""Eight-bit steps to the unit: of the 8 million values one is beyond 7.94, and cut off there."""
+"""Eight-bit steps per unit: of the 8 million values one exceeds 7.94, and is cut off there."""
 _ROWS = 1_000
-"""Rows that are read at a time, so that no second table is ever in memory."""
+"""Number of rows read at a time, so that no second table is in memory."""
 Single = NDArray[np.float32]
 _ONES = np.ones(4_096, np.float32)  # for as many pieces as most texts have
 _DIGITS = b"0123456789"
@@ -33,32 +33,32 @@ _ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 SPACE = "▁"
-"""How the vocabulary writes a space; every word but the first of a line begins with one."""
+"""The vocabulary's sign for a space; every word but the first of a line begins with it."""
 WORDS = 32_768
-"""Words that are kept: some 5 MB, and more than the words of most languages' everyday use."""
+"""Maximum number of cached words: some 5 MB, and more than everyday use of most languages needs."""
 LONGEST = 48
-"""Characters of the longest word that is kept; beyond it are addresses, data, and scripts without spaces."""
+"""Maximum length in characters of a cached word; longer ones are addresses, data, and scripts without spaces."""
 _DATA = 1_024
-"""Characters that are looked at of a longer word in ASCII."""
+"""Number of characters that are read of a longer word in ASCII."""
 _STRETCH = 32
-"""Characters that are joined in one go: the work grows with the square of it."""
+"""Number of characters that are joined at once: the work grows with the square of it."""
 _CHARACTERS = 65_536
-"""Pieces and other characters that are kept: all of the vocabulary, and more than any one script."""
+"""Maximum number of cached pieces and other characters: the whole vocabulary, and more than any one script."""
 _FIRST_BYTE = 3
-"""The piece that stands for byte 0; characters outside the vocabulary are written as their UTF-8 bytes."""
+"""Number of the piece for byte 0; characters outside the vocabulary are spelled as their UTF-8 bytes."""
 CONTROL = _FIRST_BYTE + 256
-"""Pieces below are marks and bytes, which no text spells out."""
+"""Number of the first ordinary piece: those below are control marks and bytes, which no text spells out."""
 _NEVER = b"\xff\xff"
-"""The rank of a pair that is no piece: after all others."""
+"""Rank of a pair that is not a piece: after all others."""
 _LINE = "\x01"
-"""Stands before a line's first word, as a newline itself would not outlive the split into words."""
+"""Marks a line's first word, since a newline itself would be lost when words are split."""
 _INDENTS = tuple((" " * width, f" {SPACE * (width - 1)} ") for width in (15, 11, 7, 3))
 _parts = re.compile(r"[0-9]|[A-Za-z]+|[^0-9A-Za-z]+").findall
-"""Of a word in ASCII: no piece has both letters and others, or a digit and anything else, so each is cut alone."""
+"""Splits a word in ASCII: no piece mixes letters, or a digit, with anything else, so each part is cut alone."""
 
 
 class StaticEmbedding:
-    """The vocabulary and its vectors, `[32000, 256]` in eight bits: 8 MB, and about as much for its words."""
+    """The vocabulary and its vectors, `[32000, 256]` in eight bits: 8 MB, and about as much for the cached words."""
 
     def __init__(self) -> None:
         """Reads the package's files. Raises `DataError`."""
@@ -79,7 +79,7 @@ class StaticEmbedding:
         self.words = WordPieces(vocabulary)
 
     def embed(self, text: str) -> tuple[Single, NDArray[np.intp]]:
-        """The mean `float32 [256]`, of length one unless there is no word; and the numbers of the pieces."""
+        """Returns the mean vector, `float32 [256]`, of length one if there is any word; and the pieces' numbers."""
         pieces = np.frombuffer(self.words.split(zeroed(text)), ">u2").astype(np.intp)
         rows = self.vectors.take(pieces, axis=0).astype(np.float32)
         ones = _ONES[: len(rows)] if len(rows) <= len(_ONES) else np.ones(len(rows), np.float32)
@@ -89,16 +89,16 @@ class StaticEmbedding:
 
 
 load = cache(StaticEmbedding)
-"""The one of this process, read when first asked for. Raises `DataError`."""
+"""Returns this process's embedding, which is read at the first call. Raises `DataError`."""
 
 
 def zeroed(text: str) -> str:
-    """With zeros for all digits: numbers of one form are one word."""
+    """Returns a text with zeros in place of all digits, so that numbers of one form are one word."""
     return text.encode(errors="surrogatepass").translate(_ZEROS).decode(errors="surrogatepass")
 
 
 def _vectors(path: Path) -> NDArray[np.int8]:
-    """The table of a safetensors file: the size of its header, the header in JSON, the rows."""
+    """Reads the table of a safetensors file: the size of its header, the header in JSON, the rows."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         tensor = msgspec.json.decode(file.read(min(size, 65_536)))["embedding.weight"]
@@ -111,28 +111,28 @@ def _vectors(path: Path) -> NDArray[np.int8]:
     return table
 
 
-# Text → pieces: byte-pair encoding, a word at a time, each word once
+# Text → pieces: byte-pair encoding word by word; each word is cut once
 
 
 class WordPieces(dict[str, bytes]):
-    """Word → its pieces' numbers, two bytes each, big-endian. Filled as words come, emptied when it is full."""
+    """Cache of word → its pieces' numbers, two bytes each, big-endian. Filled on demand, emptied when it is full."""
 
     def __init__(self, vocabulary: dict[str, int]) -> None:
         self._pieces = _Pieces((key, number.to_bytes(2)) for key, number in vocabulary.items() if number >= CONTROL)
         self._pieces[_LINE] = _byte(ord("\n"))
 
     def __repr__(self) -> str:
-        """Without the words, which are text of requests."""
+        """Leaves out the words, which are text of requests."""
         return f"<{len(self)} words>"
 
     def split(self, text: str) -> bytes:
-        """The pieces of a whole text. A space belongs to the word after it; deeper indents are pieces of their own."""
+        """Returns a text's pieces. A space belongs to the word after it; deeper indents are pieces of their own."""
         text = text.replace("\n", " " + _LINE)
         if "   " in text:
             for indent, marked in _INDENTS:
                 text = text.replace(indent, marked)
         words = text.split()
-        known: list[Any] = list(map(self.get, words))  # far quicker than what makes the missing ones
+        known: list[Any] = list(map(self.get, words))  # much faster than `__getitem__`, which cuts missing ones
         return b"".join(map(self.__getitem__, words) if None in known else known)
 
     def __missing__(self, word: str) -> bytes:
@@ -154,10 +154,10 @@ class WordPieces(dict[str, bytes]):
 
 
 class _Pieces(dict[str, bytes]):
-    """Piece → its number; the order of the numbers is the order in which pairs are joined."""
+    """Piece → its number as two bytes; pairs are joined in the order of these numbers."""
 
     def __missing__(self, run: str) -> bytes:
-        """Of characters that are no piece: what they are cut into."""
+        """Returns the numbers of what characters that are not a piece are cut into."""
         if len(run) > 1:
             return self.join(run)
         spelt = b"".join(map(_byte, run.encode(errors="replace")))
@@ -166,7 +166,7 @@ class _Pieces(dict[str, bytes]):
         return spelt
 
     def join(self, run: str) -> bytes:
-        """Byte-pair encoding: neighbours are joined, the pair of the lowest number first, while any pair is a piece."""
+        """Joins neighbours, the pair with the lowest number first, while any pair is a piece (byte-pair encoding)."""
         parts = list(run)
         ranks = list(map(self.get, map(add, parts, parts[1:]), repeat(_NEVER)))
         while ranks and (best := min(ranks)) != _NEVER:

@@ -1,6 +1,6 @@
-"""The languages of a text, and what it asks to be translated into."""
+"""Recognises the language of a text, and the language that a request wants it translated into."""
 
-import re  # one class of characters, which can match in one way: RE2's calls cost more
+import re  # for one character class, which can match in one way only: RE2's calls cost more
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -12,27 +12,28 @@ import re2
 from router.types.request import UNKNOWN, Languages, Passage, Path, Request
 from router.types.tables import table
 
-# By tables of words, in 2 to 60 µs. What is not clear is "": names, numbers, a few words that several languages have.
+# By tables of words, in 2 to 60 µs. Unclear texts give "": names, numbers, a few words that several languages share.
 
 TABLES: dict[str, dict[str, Any]] = table("classify/data/languages.yaml")
 WORDS: dict[str, str] = TABLES["words"]
 NAMES: dict[str, str] = TABLES["names"]
-"""What each is called in English, and then elsewhere."""
+"""Language code → its English name, and then names of it in other languages."""
 KNOWN = frozenset(NAMES)
 MOST = 1_000
-"""Characters of a text that are looked at."""
+"""Maximum number of characters of a text that are examined."""
 LEAST = 0.4
-"""Less evidence is none: a word that one language alone has counts 1, one that n have 1/n, a letter half as much …"""
+"""Minimum score of a language: a word counts 1 divided by the number of languages that have it, a letter half of
+that."""
 CLEAR = 1.25
-"""… and so many times that of the next language. What that yields: tests/classify/test_language.py."""
+"""Minimum ratio of the best score to the second best. The accuracy that results: tests/classify/test_language.py."""
 HEAD = 200
-"""Characters of an instruction, at most."""
+"""Maximum number of characters of an instruction."""
 _LATIN = "\u024f"
-"""Its last letter."""
+"""The last Latin letter that is recognised as one."""
 _PHONETIC = "\u02af"
-"""The last of the letters that are written beside Latin ones."""
+"""The last of the phonetic letters, which are written beside Latin ones."""
 SEVERAL, LETTERS, HARDLY = 5, 0.7, 1 / 6
-"""Words; letters among the characters of a text in a language; share of words that may be of another one by chance."""
+"""For `unfamiliar`: minimum words, minimum share of letters, maximum share of words that are known by chance."""
 _MARKS = ".,:;!?\"'()[]{}<>«»„“”‚‘’…–—-*_#`/\\|=+0123456789"
 _ASKING, _INTO, _FROM, _ARTICLES = (
     frozenset(TABLES["asking"][kind].split()) for kind in ("parts", "into", "from", "articles")
@@ -55,7 +56,7 @@ _NAMED = {name.lower(): code for code, names in NAMES.items() for name in names.
 
 
 def language(text: str) -> str:
-    """ISO 639-1; "" where it is not clear."""
+    """Returns the ISO 639-1 code of a text's language; "" if it is unclear."""
     head = text[:MOST].lower()
     scores = defaultdict[str, float](float)
     if not head.isascii():
@@ -73,7 +74,7 @@ def language(text: str) -> str:
 
 
 def unfamiliar(text: str) -> bool:
-    """Of several words in Latin letters hardly any is of a language that is known. `text` is in lower case."""
+    """Returns whether a lower-case text has several words in Latin letters but hardly any of a known language."""
     words = text.replace("'", " ").replace("’", " ").split()
     letters = [letter for letter in text if letter.isalpha()]
     latin = all(letter <= _PHONETIC or "\u1e00" <= letter <= "\u1eff" for letter in letters)
@@ -89,7 +90,7 @@ def _count(parts: set[str], weights: Mapping[str, tuple[tuple[str, float], ...]]
 
 
 def _script(text: str) -> str:
-    """Of which there is more than of Latin; "" where there is none."""
+    """Returns the language of a script that has more letters in the text than Latin; "" if there is none."""
     letters = [ord(letter) for letter in text[:HEAD] if letter.isalpha()]
     latin = sum(letter <= ord(_LATIN) for letter in letters)
     scripts = TABLES["scripts"].items()
@@ -98,7 +99,7 @@ def _script(text: str) -> str:
 
 
 def languages(request: Request) -> Languages:
-    """What is known of a request already; else what its last message says, and its system prompt beside it."""
+    """Returns the languages given with the request, else those of its last message and of its system prompt."""
     if request.languages is not None:
         return request.languages
     message = _last_message(request.passages, ("user", ""))
@@ -112,12 +113,12 @@ def languages(request: Request) -> Languages:
 
 
 def english(code: str) -> str:
-    """A language's name in English."""
+    """Returns a language's English name."""
     return NAMES[code].partition(" ")[0] if code else ""
 
 
 def _last_message(passages: Sequence[Passage], roles: Sequence[str]) -> str:
-    """All parts of the last message of such a role; of a request without messages, the last of its texts."""
+    """Returns all parts of the last message with one of `roles`; without messages, the last text of the request."""
     last: Path | None = None
     parts: list[str] = []
     for passage in reversed(passages):
@@ -130,10 +131,8 @@ def _last_message(passages: Sequence[Passage], roles: Sequence[str]) -> str:
 
 
 def _parted(message: str) -> tuple[str, str]:
-    """The instruction and the text that it is about: "Translate into French: …", 'How do you say "…" in French?'.
-
-    No instruction: all of it is the text.
-    """
+    """Returns the instruction and the text that it is about: "Translate into French: …", 'How do you say "…" in
+    French?'. Without an instruction the whole message is the text."""
     for mark in ("\n", ":"):
         head, cut, text = message.partition(mark)
         if cut and len(head) <= HEAD and text.strip() and _asks(head):
@@ -148,12 +147,12 @@ def _parted(message: str) -> tuple[str, str]:
 
 
 def _asks(head: str) -> bool:
-    """It says that something is to be translated, or into which language."""
+    """Returns whether `head` asks for a translation, or names a language to translate into."""
     return any(map(head.lower().__contains__, _ASKING)) or bool(_named(head, bare=False)[1])
 
 
 def _named(head: str, *, bare: bool = True) -> tuple[str, str]:
-    """Languages that are named: what it is from, and what into. `bare`: without "from" or "into" before it, too."""
+    """Returns the source and target languages that are named. `bare`: also without "from" or "into" before them."""
     source = target = ""
     alone: list[str] = []
     words = [word.strip(_MARKS) for word in head.lower().split()]
@@ -173,16 +172,16 @@ _FOREIGN = re.compile(
     "[\u0370-\u03ff\u0530-\u10ff\u1200-\u1cff\u1f00-\u1fff\u2c00-\u2c5f\u2c80-\u2ddf\ua000-\ua63f\ua6a0-\ua6ff"
     "\ua800-\uabff\U00010000-\U0001cfff\U0001e000-\U0001edff]+"
 )
-"""Letters of scripts of which the reader's vocabulary has no words …"""
+"""Letters of scripts in which the embedding's vocabulary has no words."""
 MOSTLY = 0.15
-"""… and the share of a text from which on its words are in such a script: a single letter is a variable's name."""
+"""Share of such letters above which a text's words are in such a script: a few may be names of variables."""
 WORTH = 4
-"""Letters for which one of a known stem stands: the word that it begins, and words between that say little."""
+"""Letters that each letter of a known stem stands for: the rest of its word, and words between that say little."""
 
 
 def in_english(text: str) -> tuple[str, float]:
-    """The known words, in English, of a text in a script of which the reader's vocabulary has none, and the share of it
-    that stays unknown, 0 to 1. Any other text is as it was."""
+    """Returns the known words of a text, in English, if its script has no words in the embedding's vocabulary; and the
+    share of it that is unknown, 0 to 1. Returns any other text unchanged."""
     runs = [run for run in _FOREIGN.findall(text) if len(run) > 1]
     letters = sum(map(len, runs))
     if letters <= MOSTLY * len(text):
@@ -197,8 +196,8 @@ def in_english(text: str) -> tuple[str, float]:
 
 @cache
 def _dictionary() -> tuple[dict[int, Any], dict[int, tuple[dict[str, str], Any]]]:
-    """How letters and marks are written in it, with two blanks between words; and by script: stem → English, and what
-    finds stems, the longest that fits."""
+    """Returns a translation table that normalises letters and marks and puts two blanks between words; and for each
+    script: stem → English, and a pattern that finds the longest stems."""
     written = table("classify/data/english.yaml")
     letters = {**str.maketrans(written["stops"]), **str.maketrans(written["letters"], written["as"], written["marks"])}
     scripts = {}

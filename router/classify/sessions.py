@@ -1,7 +1,7 @@
-"""What sessions have seen: it sticks to them, and is kept where the budgets are. Shared by all processes of a gateway.
+"""The classes that sessions have had, which bind their later requests. All processes of a gateway share them.
 
-One row a session and class: in the gateway's own file, which all of its processes share, or in the ledger beside the
-hash of the session in Redis, which is rebuilt from these rows.
+There is one row per session and class: in the gateway's local file, or in the ledger beside the session's hash in
+Redis, which is rebuilt from these rows.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from router.types.request import CLEAN, SessionClasses
 
 TAINT = "INSERT INTO taints (session, data_class, firm) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 Mark = tuple[str, int]
-"""A class, and whether it is firm."""
+"""A class, and 1 if it is firm (declared, or due to unscannable content), 0 if it comes from findings alone."""
 
 
 def marks(taint: SessionClasses) -> Iterator[Mark]:
@@ -32,10 +32,10 @@ _SEEN = "SELECT data_class, firm FROM taints WHERE session = ?"
 
 
 class SqliteSessions:
-    """Over a `LocalJournal`. Reads see the last commit of every process, and wait for none.
+    """Stores classes through a `LocalJournal`. Reads see the last commit of every process and wait for none.
 
-    What can't be written now is written once the file can be again. On disk grows one row for each session and class
-    above the default; nothing is kept in memory.
+    Rows that can't be written are written once the file is writable again. The file grows by one row per session and
+    class above the default; nothing is kept in memory.
     """
 
     def __init__(self, journal: LocalJournal) -> None:
@@ -52,20 +52,20 @@ class SqliteSessions:
 
 
 class SessionServer(Protocol):
-    """Runs a script on data of our time, or raises `StoreUnavailable` within a bounded time."""
+    """Runs scripts on a server with data of the current epoch; raises `StoreUnavailable` within a bounded time."""
 
     async def run(self, name: str, keys: Sequence[str], *arguments: str | int | bytes) -> list[object]: ...
 
 
 class RedisSessions:
-    """A session is a hash whose fields are its marks; it never expires.
+    """Stores classes in Redis: a session is a hash whose fields are its marks, and never expires.
 
-    In Redis and in the ledger grows one entry for each session and class above the default; in memory only those that
+    Redis and the ledger grow by one entry per session and class above the default. Memory holds only the entries that
     Redis could not take, until it is back (`resume`).
     """
 
     def __init__(self, server: SessionServer, prefix: str, journal: Journal) -> None:
-        """`prefix`: of the keys; all are of one slot."""
+        """`prefix`: beginning of the keys, which puts them all in one slot of a Redis cluster."""
         self.server, self._prefix, self._journal = server, prefix, journal
         self._owed: dict[str, set[str]] = {}
         self._paying: asyncio.Task[None] | None = None
@@ -75,7 +75,7 @@ class RedisSessions:
         return joined((field[1:], int(field[0])) for field in fields) if fields else CLEAN
 
     async def add(self, session: str, taint: SessionClasses) -> None:
-        """Into the ledger first: whoever rebuilds a server that lost its data then finds it there."""
+        """Writes to the ledger first, so that a rebuild of a server that lost its data finds the classes."""
         fields = self._owed.setdefault(session, set())
         for mark in marks(taint):
             fields.add(_field(*mark))
@@ -86,7 +86,7 @@ class RedisSessions:
             await self._pay(session)
 
     def resume(self) -> None:
-        """The server is there again: it is given what it could not take."""
+        """Sends Redis what it could not take, now that it is back."""
         if self._owed and (self._paying is None or self._paying.done()):
             self._paying = asyncio.get_running_loop().create_task(self._pay_all())
 
@@ -108,12 +108,12 @@ class RedisSessions:
 
 
 SessionStore: TypeAlias = SqliteSessions | RedisSessions
-"""`session` is `session_key` of caller and name. `add` returns once it can't be lost, and every process sees it;
-nothing goes away. Raises `StoreUnavailable`: then it is not known what the session has seen."""
+"""Store of the classes of sessions, by `session_key`. `add` returns once the classes can't be lost and every process
+sees them; none is ever removed. Methods raise `StoreUnavailable`: then a session's classes are unknown."""
 
 
 def hashes(taints: Iterable[tuple[str, str, int]]) -> Mapping[str, list[str]]:
-    """The fields of each session's hash, from rows of the ledger: session, class, firm."""
+    """Returns the fields of each session's hash, from ledger rows of session, class and firm."""
     fields: dict[str, list[str]] = {}
     for session, name, firm in taints:
         fields.setdefault(session, []).append(_field(name, firm))

@@ -1,4 +1,4 @@
-"""Every reading of a body that detectors look at, and where in the body its characters come from."""
+"""Views of a request's body: the texts that detectors scan, and where in the body their characters come from."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from router.types.request import Passage, Path
 
 
 class HitPlace(NamedTuple):
-    """`exact`: characters start:end of the text at `path` are the value itself, as written; else it hides there."""
+    """Where a hit lies. `exact`: start:end of the text at `path` is the value itself; else it is hidden there."""
 
     path: Path
     start: int
@@ -30,25 +30,25 @@ Locate = Callable[[int, int], HitPlace | None]
 
 
 class TextView(NamedTuple):
-    """`locate` turns (start, end) of `text` into a place; None: this hit says nothing, another view has all of it."""
+    """A text to scan. `locate` turns (start, end) of it into a place; None if another view has the hit completely."""
 
     text: str
     locate: Locate
 
 
 class NestedTooDeep(Exception):
-    """Something is wrapped more often than anybody looks. Its text never quotes."""
+    """Raised when a text is encoded more often than is decoded. Its message quotes no text."""
 
 
-# A text in which pieces were replaced, and the way back to where they stood.
+# A text in which pieces were replaced, and the way back to their original places.
 
 AROUND = 160
-"""Characters around a piece that are looked at again: a value and the words that tell what it is."""
+"""Number of characters around a piece that are scanned again: a value, and the words that identify it."""
 _CUT = "\n\0\n"
 
 
 class _Replacement(NamedTuple):
-    """Characters start:end of the old text, and what is written for them: None for the same."""
+    """Characters start:end of the old text, and their replacement; None if they stay the same."""
 
     start: int
     end: int
@@ -61,12 +61,12 @@ class _Replacement(NamedTuple):
 
     @property
     def each(self) -> bool:
-        """Character by character."""
+        """Whether each character of the replacement stands for one character of the old text."""
         return self.text is None or (len(self.text) == self.end - self.start and not self.hidden)
 
 
 def replaced(view: TextView, pieces: Sequence[Piece]) -> TextView:
-    """Only what is near a piece: all else has been looked at. `pieces` in order; of two that overlap, the first."""
+    """Returns only the text near `pieces` (sorted; of overlapping ones the first counts), with these replaced."""
     old = view.text
     text = "".join([old[start:end] if new is None else new for start, end, new, _ in _runs(len(old), pieces)])
     return TextView(text, _OffsetMap(view, pieces).locate)
@@ -74,7 +74,7 @@ def replaced(view: TextView, pieces: Sequence[Piece]) -> TextView:
 
 def _runs(length: int, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, str | None, bool]]:
     last = 0
-    reach = 0  # before the first piece nothing is behind another
+    reach = 0  # no piece before the first has text behind it
     for piece in pieces:
         start = piece[0]
         if start < last:
@@ -94,7 +94,7 @@ def _runs(length: int, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, str 
 
 class _Starts(Struct, kw_only=True):
     starts: Sequence[int] = ()
-    """Where runs begin, and the last of them ends: counted up only when something was found."""
+    """Offsets where the runs begin, and where the last one ends. Computed when the first hit is located."""
 
     def _number(self, at: int) -> int:
         return bisect_right(self.starts, at, hi=len(self.starts) - 1) - 1
@@ -123,7 +123,7 @@ class _OffsetMap(_Starts):
         severed = any(run.cut for run in self.runs[self._number(max(start - 1, 0)) : self._number(end) + 1])
         begin, until = self.runs[first], self.runs[last]
         if severed and first == last and begin.text is None:
-            return None  # nothing was replaced in it, so that it was found whole before
+            return None  # nothing in it was replaced, so that it was found whole before
         inside, before = max(start - self.starts[first], 0), max(self.starts[last + 1] - end, 0)
         place = self.view.locate(
             begin.start + inside if begin.each else begin.start, until.end - before if until.each else until.end
@@ -134,13 +134,13 @@ class _OffsetMap(_Starts):
         return place._replace(exact=False)
 
 
-# All texts of a request as one, so that one scan sees them; what is inline is decoded.
+# All texts of a request as one, so that one scan sees them; inline data are decoded.
 
 
 class Segment(NamedTuple):
-    """`text` is what stands at `start` of the passage at `path`; with `hides` it is what so many characters hide.
+    """Text at character `start` of the passage at `path`; with `hides` it is decoded from its first `hides` characters.
 
-    With `join` it is there once more, beside its neighbours: only hits that lie in several such segments count.
+    With `join` it is a copy beside its neighbours: only hits that span several such segments count.
     """
 
     text: str
@@ -151,7 +151,7 @@ class Segment(NamedTuple):
 
 
 def joined(groups: Iterable[Sequence[Segment]]) -> TextView:
-    """The segments of a group touch each other; groups are apart."""
+    """Returns one text. The segments of a group touch each other; between groups stands `BETWEEN`."""
     segments: list[Segment] = []
     texts: list[str] = []
     for group in groups:
@@ -162,7 +162,7 @@ def joined(groups: Iterable[Sequence[Segment]]) -> TextView:
 
 
 def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
-    """Of pictures and the like only the heading: the request's parser has marked them as unscannable."""
+    """Returns the passages as segments, inline documents decoded; of images and the like only the header."""
     left = decoders.MOST_DECODED
     groups: list[Sequence[Segment]] = []
     for passage in passages:
@@ -179,7 +179,7 @@ def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
 
 
 _PAYLOADS = frozenset({"data", "file_data", "url", "image_url", "uri", "b64_json", "result"})
-"""Names that base64 has in all wires; under any other it is text, whatever it holds."""
+"""Names of fields with base64 in any provider's API. Under other names a string is text, whatever it holds."""
 
 
 class _SegmentPlaces(_Starts):
@@ -201,7 +201,7 @@ class _SegmentPlaces(_Starts):
         if segment.hides:
             return HitPlace(segment.path, 0, segment.hides, exact=False)
         exact = first == last and segment.path != () and not segment.join
-        # An escape is all in or all out: what follows a backslash may have been taken for the first letter of a word.
+        # An escape is all in or all out: the letter after a backslash may have passed for the first of a word.
         before = segment.text[max(offset - _MOST_QUOTED, 0) : offset]
         if (len(before) - len(before.rstrip("\\"))) % 2:
             offset += _ESCAPES.get(segment.text[offset], 0)
@@ -210,25 +210,25 @@ class _SegmentPlaces(_Starts):
 
 _MOST_QUOTED = 64
 _ESCAPES = dict.fromkeys("nrtbf", 1) | dict.fromkeys("ux01234567", -1)
-"""Letters behind a backslash: a blank, which is no part of the value, or the beginning of its first character."""
+"""Letters after a backslash → 1 for a blank, which precedes the value, -1 for an escape that is its first character."""
 _APART = Segment(BETWEEN, ())
 
 
-# What of a body stands in none of its passages: numbers, keys that stand twice, roles, whatever was not read.
+# Parts of a body that are in none of its passages: numbers, duplicate keys, roles, and fields that were not read.
 
 _encode = msgspec.json.encode
 _HEAD = 32
-"""Bytes of a passage that are looked for; the rest is compared. A long needle is slow to prepare."""
+"""Number of bytes of a passage that are searched for; the rest is compared, as a long needle is slow to prepare."""
 _TRIES = 4
 _EFFORT = 8
-"""So many times the body is searched at most: texts elsewhere than expected stay unparsed."""
+"""Maximum search effort, in multiples of the body's size; passages that are not found by then stay in the rest."""
 _EMPTY = b'""'
 
 
 def unparsed_bytes(raw: bytes, passages: Sequence[Passage]) -> list[Passage]:
-    """The body with empty strings in the place of the passages; long strings of base64 apart, as they are media.
+    """Returns the body with empty strings in place of the passages, and long base64 strings apart, as they are media.
 
-    Whatever is cut out is, letter by letter, one of the passages.
+    What is cut out equals one of the passages, letter by letter.
     """
     outside: list[bytes] = []
     end = 0
@@ -251,7 +251,7 @@ def unparsed_bytes(raw: bytes, passages: Sequence[Passage]) -> list[Passage]:
 
 
 def _occurrences(raw: bytes, passages: Sequence[Passage]) -> list[tuple[int, int]]:
-    """Where the passages stand, from the first on: those of one field in their order, wherever that field is."""
+    """Returns (start, end) of the passages in the body; searches for those of a top-level field in order."""
     ends: dict[str | int, int] = {}
     places = list[tuple[int, int]]()
     left = _EFFORT * len(raw)
@@ -277,17 +277,17 @@ def _occurrences(raw: bytes, passages: Sequence[Passage]) -> list[tuple[int, int
     return sorted(places)
 
 
-# Texts that were taken apart: the end of one passage beside the beginning of the next.
+# Values that are split over texts: the end of one passage beside the beginning of the next.
 
 REACH = 64
-"""Characters on either side of a join; a shorter passage is joined whole, with both its neighbours."""
+"""Number of characters on either side of a join; a shorter passage is joined whole, with both its neighbours."""
 _MESSAGE_FIELDS = frozenset({"content", "text", "arguments", "output", "input"})
 
 
 def joins(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
-    """Of passages as they follow each other, and of those of one role, whatever stands in between.
+    """Yields the joins of consecutive passages, and of consecutive ones of a role, with others in between.
 
-    Top-level lists (inputs of an embedding) are texts of their own.
+    Items of top-level lists (inputs of an embedding) are separate texts.
     """
     messages = list(filter(may_go_on, passages))
     yield from _chains(messages)
@@ -297,17 +297,17 @@ def joins(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
     for number, passage in enumerate(messages):
         by_role.setdefault(passage.role, []).append(number)
     for own in by_role.values():
-        if own[-1] - own[0] >= len(own):  # others spoke in between
+        if own[-1] - own[0] >= len(own):  # messages of other roles are in between
             yield from _chains([messages[number] for number in own])
 
 
 def may_go_on(passage: Passage) -> bool:
-    """It may go on in another."""
+    """Returns whether a text may go on in another passage."""
     return len(passage.path) > 1 and passage.path[-1] in _MESSAGE_FIELDS
 
 
 def _chains(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
-    """A chain ends where a passage is so long that its end and its beginning are apart."""
+    """Yields chains of joined ends. A chain ends at a passage so long that its end and its beginning are apart."""
     chain: list[Segment] = []
     for before, after in pairwise(passages):
         if not chain:
@@ -325,9 +325,9 @@ def _chains(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
 
 
 def strings(value: Any, path: Path = (), *, keys: bool = True) -> Iterator[Passage]:
-    """In the order of the document; a key's passage ends with the key itself, its value's follows.
+    """Yields the strings in document order; a key's passage has the path of its value, which follows.
 
-    Their role is that of the nearest object around with one. Depth is bounded by the parser of the JSON.
+    Their role is that of the nearest object around them that has one. The JSON parser limits the depth.
     """
     waiting: list[tuple[Path, Any, str, bool]] = [(path, value, "", False)]
     while waiting:
@@ -345,27 +345,27 @@ def strings(value: Any, path: Path = (), *, keys: bool = True) -> Iterator[Passa
 
 
 def where(path: Path) -> str:
-    """messages[0].content; an empty path is the body itself."""
+    """Returns a path as text, such as messages[0].content; an empty path is the body itself."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".") or "the body"
 
 
-# The texts in which a request is looked at: its passages as they are, and as what evasions hide.
+# The texts in which a request is scanned: its passages as written, and with disguised text decoded.
 #
-# The first view has every passage once, what of the body is in none of them, and the joins between passages. What is
-# written otherwise than it is read is replaced, and what stands near it is a second view; and so on, until nothing is
-# left to replace. Ordinary text has one view.
+# The first view has every passage once, the parts of the body outside the passages, and the joins between passages.
+# Disguised text in a view is decoded, and the text near it forms the next view, until nothing is left to decode.
+# Ordinary text has one view.
 
 _WRAPPED_LAYERS = 2
-"""Joining lines makes others that could be joined: the last of these would never come."""
+"""Number of layers in which lines are joined: each makes new ones that could be joined, without an end."""
 MOST_LAYERS = 6
-"""Base64 of base64 and so on: a text that is wrapped more often hides something."""
+"""Maximum number of nested encodings, such as base64 of base64; a text with more hides something."""
 
 
 def views(passages: Sequence[Passage], raw: bytes) -> Iterator[TextView]:
-    """Everything to scan of one request. `raw`: its whole body, for what no passage shows.
+    """Yields every text of a request to scan. `raw`: its whole body, for what is in no passage.
 
-    Hits in what no passage shows have the path () and are not exact. Raises `NestedTooDeep`.
+    Hits in what is in no passage have the path () and are not exact. Raises `NestedTooDeep`.
     """
     rest = unparsed_bytes(raw, passages) if raw else ()
     view = joined([*segments([*passages, *rest]), *(joins(passages) if len(passages) > 1 else ())])
@@ -382,7 +382,7 @@ def views(passages: Sequence[Passage], raw: bytes) -> Iterator[TextView]:
 
 
 def body_views(body: bytes) -> Iterator[TextView]:
-    """Everything to scan of a body that is about to be sent. Keys are no passages, and so part of what is left."""
+    """Returns every text of a body to scan before it is sent. Keys are not passages, and so part of the rest."""
     try:
         passages = list(strings(msgspec.json.decode(body), keys=False))
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Detectors of sensitive text. One file a family; a new one is a file and a name in the union."""
+"""Detectors of sensitive text, one file per family. A new one needs a file, and its class in the union below."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
-"""Credentials in assignments and in sentences, and whether a value is plausible as one."""
+"""Finds credentials in assignments and sentences, and tells whether a value is plausible as one."""
 
-import re  # for the runs of characters only: an object a match is what RE2 costs
+import re  # for runs of characters only: RE2's wrapper creates an object for each match
 import string
 from collections.abc import Iterator
 from math import log2
@@ -12,29 +12,29 @@ import re2
 from router.classify.detector import NamedGroups, Span
 from router.types.tables import patterns
 
-# Is this text a value made of chance, or words, a placeholder, an expression of a program?
+# Whether a text is a random value, or words, a placeholder, an expression of a program.
 
 PATTERNS = patterns("classify/data/secrets.yaml")
 IS = SimpleNamespace(**{name: re2.compile(pattern) for name, pattern in PATTERNS["shapes"].items()})
 _PARTS, _MENTION_PARTS = NamedGroups(f"(?:{PATTERNS['assignment_parts']})$"), NamedGroups(PATTERNS["mention_parts"])
 _RUN = SimpleNamespace(**{name: re.compile(pattern) for name, pattern in PATTERNS["runs"].items()})
 _ELSEWHERE = tuple(re2.compile(PATTERNS[name]) for name in ("reference", "elsewhere", "date"))
-"""What names a value that is kept elsewhere: variables, addresses, paths, files; and dates."""
+"""Values that only refer to a secret (variables, URLs, paths, files), and dates."""
 _FUNCTION_WORDS = frozenset(PATTERNS["function_words"].split())
 _NO_LETTERS = bytes(set(range(256)) - set(string.ascii_letters.encode()))
 _SMALL = bytes(code if chr(code) in string.ascii_lowercase else 32 for code in range(256))
 _HARSH = bytes(code if chr(code) in "bcdfghjklmnpqrstvwxz" else 32 for code in range(256))
-"""What is left of a text: small letters, consonants."""
+"""Tables that keep only lower-case letters, or only consonants, and turn all other bytes into spaces."""
 _LEAST_ENTROPY = 2.5
-"""Bits a character; sixteen hexadecimal digits of chance have about 3.2, and hardly ever less than this."""
+"""Minimum bits of entropy per character of a token: 16 random hexadecimal digits have 3.2, rarely less than 2.5."""
 
 
 _TASTE = 96
-"""Characters of it that are judged."""
+"""Number of characters of a value that are examined."""
 
 
 def filler(value: str) -> bool:
-    """Stands in for a value in documentation."""
+    """Returns whether a value is a placeholder, as in documentation."""
     characters = set(value)
     many = max(6, len(value) // 8)
     if len(characters) < (4 if len(value) < 16 else 6) or any(character * many in value for character in characters):
@@ -43,7 +43,7 @@ def filler(value: str) -> bool:
 
 
 def token(value: str, least: int = 16) -> bool:
-    """Made by a machine: a key or a token."""
+    """Returns whether a value is a machine-made key or token."""
     value = value[:_TASTE]
     if len(value) < least or not IS.key.fullmatch(value) or _aside(value) or IS.uuid.fullmatch(value):
         return False
@@ -51,7 +51,7 @@ def token(value: str, least: int = 16) -> bool:
 
 
 def password(value: str, *, bare_words: bool = False) -> bool:
-    """May be made by a person. `bare_words`: where it stands nothing but a password would, so that a word is one."""
+    """Returns whether a value may be a password made by a person; with `bare_words` also if it is a plain word."""
     value = value[:_TASTE]
     if len(value) < 6 or " " in value or len(set(value)) < 4 or _aside(value) or IS.hash.fullmatch(value):
         return False
@@ -67,12 +67,12 @@ def password(value: str, *, bare_words: bool = False) -> bool:
 
 
 def phrase(value: str) -> bool:
-    """Words drawn by chance, as a passphrase is made: no sentence does without small words."""
+    """Returns whether a value is a passphrase of random words: it has none of the small words of a sentence."""
     return _RUN.phrase.fullmatch(value) is not None and _FUNCTION_WORDS.isdisjoint(re.split("[ _-]", value))
 
 
 def chosen(value: str) -> bool:
-    """Words with a number, as people choose them where a rule asks for capitals and digits."""
+    """Returns whether a value is words with a number, as people choose where capitals and digits are required."""
     every = all(any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit))
     return (
         every
@@ -83,7 +83,7 @@ def chosen(value: str) -> bool:
 
 
 def jumbled(value: str) -> bool:
-    """Letters that are no words: the case changes every other letter, or hardly a vowel."""
+    """Returns whether the letters are not words: the case keeps changing, or six consonants follow one another."""
     data = value.encode("ascii", "replace")
     letters = data.translate(None, _NO_LETTERS)
     if len(letters) < 10:
@@ -94,51 +94,51 @@ def jumbled(value: str) -> bool:
 
 
 def patchy(value: str) -> bool:
-    """Letters and digits in turn, as in no name of a program."""
+    """Returns whether letters and digits alternate, as in no name of a program."""
     return len(_RUN.pieces.findall(value)) * 3 >= len(value) and not value.isalpha()
 
 
 def bits(value: str) -> float:
-    """Shannon's entropy of its characters."""
+    """Returns the Shannon entropy of a value, in bits per character."""
     size = len(value)
     counts = {character: value.count(character) for character in set(value)}
     return -sum(count / size * log2(count / size) for count in counts.values())
 
 
 def _aside(value: str) -> bool:
-    """Stands for something that is elsewhere, or is no secret by its form."""
+    """Returns whether a value refers to something stored elsewhere, or is not a secret by its form."""
     if value.startswith("$") and len(value) >= 8 and patchy(value[1:]):
         return False
     return filler(value) or any(pattern.fullmatch(value) for pattern in _ELSEWHERE)
 
 
-# `password = …`, `"api_key": "…"`, `<token>…</token>`: a value under a name that promises a secret.
+# `password = …`, `"api_key": "…"`, `<token>…</token>`: a value under a name that suggests a secret.
 
 KINDS = ("password", "secret", "token")
 _REACH = 16_384
-"""Characters in which a value ends; of a longer one all that follows is part."""
+"""Maximum number of characters that are searched for a value's end; without one, it extends to the end of the text."""
 _LEAST = {"secret": 12, "token": 16}
-"""Characters; shorter ones under these names are seldom secrets."""
+"""Minimum number of characters: shorter values under these names are seldom secrets."""
 _QUOTED = re.compile(
     r"(?:(?:[bBrRuUfF]|@|\$)?"
     r"|(?:new )?(?:[\w.:]{0,40}(?:from|of|new|decode)|[A-Z]?\w{0,20}(?:[Ss]tring|Str|Secret|Bytes|Buffer|Some))\()"
     r"""(\\*)(["'`])"""
 )
-"""The opening of a literal, also as the argument of a call that makes a value of it."""
+"""The start of a literal, also as the argument of a call that makes a value of it."""
 _LINE_REACH = 80
-"""Characters before a name that say whether it begins its line."""
+"""Number of characters before a name that are examined, for example for whether it begins its line."""
 
 
 class _ValuePlace(NamedTuple):
-    """How a value stands behind its name."""
+    """How a value follows its name."""
 
     named: str
     literal: bool
-    """Nothing but a value can stand here: an option of a command, an element, a connection string, a sentence."""
+    """Whether only a value can stand here: a command's option, an element, a connection string, a sentence."""
     line: bool
-    """The line is its name and its value: of an environment, of a configuration."""
+    """Whether the line is only a name and a value, as in an environment or a configuration."""
     tight: bool
-    """No blank before a value that follows an equals sign."""
+    """Whether such a line has no blank before its mark, nor between an equals sign and the value."""
     environment: bool
 
 
@@ -152,7 +152,7 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
     if before.endswith((":", "::")) or "::" in before.rpartition(" ")[2]:
         return  # a part of a resource's name
     if part["option"] and before[-1:].isalnum():
-        return  # a dash between words--pass them by
+        return  # a dash in a sentence: "words--pass them by"
     if part["token"] and IS.passing.search(before + part["option"]):
         return
     line = mark in (":", "=") and IS.line_start.fullmatch(before) is not None
@@ -175,12 +175,12 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _said(mark: str) -> bool:
-    """A verb, as in a sentence."""
+    """Returns whether the mark is a verb, as in a sentence."""
     return mark[:1].isalpha() or mark[:1] in ("'", "’")
 
 
 def literal(text: str, at: int, mark: str = "") -> tuple[int, int] | None:
-    """(start, end) of a literal that begins there, up to the quote that closes it; None where none does."""
+    """Returns (start, end) of a literal that begins at `at`, up to its closing quote; None if there is none."""
     annotated = _RUN.annotated.match(text, at, at + _LINE_REACH) if mark == ":" else None
     opening = _QUOTED.match(text, annotated.start(1) if annotated is not None else at)
     if opening is None:
@@ -194,7 +194,7 @@ def literal(text: str, at: int, mark: str = "") -> tuple[int, int] | None:
         while text[escapes - 1] == "\\" and escapes > first:
             escapes -= 1
         doubled = quote == "'" and closing > first and text[closing + 1 : closing + 2] == quote
-        if doubled:  # as SQL and YAML escape it
+        if doubled:  # an escaped quote in SQL and YAML
             closing += 1
         elif closing - escapes == len(slashes) or (not slashes and (closing - escapes) % 2 == 0):
             return first, closing - len(slashes)
@@ -203,7 +203,7 @@ def literal(text: str, at: int, mark: str = "") -> tuple[int, int] | None:
 
 
 def striking(value: str) -> bool:
-    """Looks like a password wherever it stands: letters, digits and marks, as no word, path or version has them."""
+    """Returns whether a value looks like a password anywhere: no word, path or version mixes characters so."""
     if value.isalpha() or not 6 <= len(value) <= 128 or "/" in value or "(" in value:
         return False
     upper, lower, digits = (any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit))
@@ -214,7 +214,7 @@ def striking(value: str) -> bool:
 
 
 def _unquoted(text: str, at: int, *, line: bool, sentence: bool) -> int:
-    """The end of a value: the line's, in an environment or a configuration; else of what holds together."""
+    """Returns where a value ends: in a configuration or sentence at a blank or quote, else after an expression."""
     limit = at + _REACH
     if line or sentence:
         stop = _RUN.blank_or_quote.search(text, at, limit)
@@ -229,7 +229,7 @@ def _unquoted(text: str, at: int, *, line: bool, sentence: bool) -> int:
 
 
 def _plausible_unquoted(value: str, behind: str, place: _ValuePlace, mark: str) -> bool:
-    """Without quotes it may as well be an expression of a program."""
+    """Returns whether a value without quotes is a secret, and not an expression of a program."""
     if (mark == ">" and not behind.startswith("</")) or (_said(mark) and IS.call.fullmatch(value + behind[:1])):
         return False
     if place.environment:
@@ -247,9 +247,9 @@ def _secret(value: str, place: _ValuePlace) -> bool:
 
 
 def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
-    """`named`: one of `KINDS`."""
+    """Returns whether a value is plausible under a name of the kind `named`, one of `KINDS`."""
     if named == "password":
-        # In quotes it may be a passphrase, or have blanks: then one piece of it is no word.
+        # In quotes it may be a passphrase, or have blanks: then a piece of it must not be a word.
         pieces = value[:_TASTE].split(" ")
         bare = bare_words and len(pieces) == 1
         return any(password(piece, bare_words=bare) for piece in pieces) or phrase(value[:_TASTE])
@@ -257,10 +257,10 @@ def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
 
 
 # `DB_PASSWORD` to `…`, | DB_PASSWORD | … |, {"name": "DB_PASSWORD", "value": "…"}: a name, and its value further on.
-# Where less than an assignment says that this is a value, only what is written as no word counts as one.
+# As this is less evidence than an assignment, only values that don't look like words count.
 
 _MENTIONS_LEAST = 20
-"""Characters of what stands for itself."""
+"""Minimum number of characters of a random value that needs no other evidence."""
 _MENTIONS_REACH = 64
 
 
@@ -281,7 +281,7 @@ def mentions_confirm(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _stands(part: dict[str, str], name: str, before: str, value: str) -> bool:
-    """A word of a sentence names many things; a setting's name, one."""
+    """Returns whether a mention is evidence enough: a word of a sentence names many things, a setting's name one."""
     if part["record"] or (part["blank"] and IS.setting.search(before)):
         return True
     compound = IS.compound.match(name) is not None
@@ -295,7 +295,7 @@ def _stands(part: dict[str, str], name: str, before: str, value: str) -> bool:
 
 
 def _chance(value: str) -> bool:
-    """No word, path or version looks so."""
+    """Returns whether a value looks random, as no word, path or version does."""
     if (
         not IS.plain.fullmatch(value)
         or not IS.letter.search(value)

@@ -1,4 +1,4 @@
-"""Whether digits can be such a number at all: check digits, dates, ranges. All others are python-stdnum's."""
+"""Checks of identifiers that python-stdnum doesn't have: check digits, dates, ranges."""
 
 from datetime import date
 
@@ -23,22 +23,22 @@ def luhn(digits: str) -> bool:
 
 
 def track(number: str) -> bool:
-    """What is stored on a card."""
+    """Checks the card number in the data of a card's magnetic stripe."""
     return luhn(number.lstrip("%Bb;").partition("^")[0].partition("=")[0])
 
 
 def ssn(digits: str) -> bool:
-    """Area, group and serial number as the Social Security Administration gives them."""
+    """Checks area, group and serial number as the Social Security Administration assigns them."""
     return digits[:3] not in ("000", "666") and digits[3:5] != "00" and digits[5:] != "0000"
 
 
 def resident(number: str) -> bool:
-    """GB 11643: ISO 7064 mod 11-2 over 18 characters; the day of birth is in it."""
+    """Checks a Chinese resident number (GB 11643): ISO 7064 mod 11-2 over 18 characters, and its date of birth."""
     return mod_11_2.is_valid(number.upper()) and _is_day(number[6:14])
 
 
 def rrn(number: str) -> bool:
-    """Since October 2020 the last digits are random: only the date and the sex are checked."""
+    """Checks the date of birth in a Korean resident number: since October 2020 the last digits are random."""
     century = {"9": "18", "0": "18", "1": "19", "2": "19", "5": "19", "6": "19"}.get(number[6], "20")
     return _is_day(century + number[:6])
 
@@ -58,18 +58,18 @@ def nric(number: str) -> bool:
 
 
 def my_number(digits: str) -> bool:
-    """Ordinance 85 of 2014: modulus 11 over twelve digits."""
+    """Checks a Japanese individual number: modulus 11 over twelve digits (ordinance 85 of 2014)."""
     remainder = sum(weight * int(digit) for weight, digit in zip(_MY_NUMBER_WEIGHTS, digits, strict=False)) % 11
     return int(digits[11]) == (0 if remainder <= 1 else 11 - remainder)
 
 
 def old_cpr(number: str) -> bool:
-    """Numbers given since 2007 need not have a checksum: they are known by a word beside them."""
+    """Checks the checksum of a Danish CPR number. Those given since 2007 may lack it: a word must name them."""
     return danish.is_valid(number) and danish.checksum(number) == 0
 
 
 def hetu(number: str) -> bool:
-    """Its hyphen is a century, and not a gap."""
+    """Checks a Finnish personal identity code. Restores its hyphen, a mark of the century, if removed as a gap."""
     return finnish.is_valid(number if len(number) == len("DDMMYY-NNNC") else f"{number[:6]}-{number[6:]}")
 
 
@@ -78,19 +78,19 @@ def npi(digits: str) -> bool:
 
 
 def dea(number: str) -> bool:
-    """Sum of the odd places and twice the even ones ends in the seventh."""
+    """Checks a DEA number: the sum of the odd digits and twice the even ones ends in the seventh."""
     digits = [int(digit) for digit in number[2:]]
     return (sum(digits[0:6:2]) + 2 * sum(digits[1:6:2])) % 10 == digits[6]
 
 
 def medicare(digits: str) -> bool:
-    """Services Australia: weighted sum of eight digits ends in the ninth."""
+    """Checks an Australian Medicare number (Services Australia): a weighted sum of eight digits ends in the ninth."""
     total = sum(weight * int(digit) for weight, digit in zip(_MEDICARE_WEIGHTS, digits, strict=False))
     return digits[0] in "23456" and total % 10 == int(digits[8])
 
 
 def kvnr(number: str) -> bool:
-    """Letter as two digits, then nine digits, alternating weights 1 and 2, cross sums, modulus 10."""
+    """Checks a German health insurance number: letter as two digits, weights 1 and 2, cross sums, modulus 10."""
     digits = f"{ord(number[0].upper()) - 64:02}{number[1:]}"
     total = sum(sum(divmod(int(digit) * (1 + place % 2), 10)) for place, digit in enumerate(digits[:-1]))
     return total % 10 == int(digits[-1])

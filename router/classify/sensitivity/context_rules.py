@@ -1,6 +1,6 @@
-"""Words around a candidate that confirm it or not."""
+"""Rules on the text around a candidate that confirm or reject it."""
 
-import re  # of a few characters each: RE2's wrapper costs more than the match
+import re  # for a few characters each: RE2's wrapper costs more than the match
 import string
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -11,20 +11,20 @@ import re2
 from router.classify.detector import POSSIBLE, Confirm, Form, Span
 from router.types.tables import patterns
 
-# Which word names a number: of several kinds with as many digits, the nearest name counts.
+# Words that name a number: if several kinds have as many digits, the nearest name counts.
 
 NUMBER_NAMES = patterns("classify/data/number_names.yaml")
 _REACH = 60
-"""Characters before a number in which a name is looked for."""
+"""Number of characters before a number in which a name is looked for."""
 
 
 def spread(words: str) -> str:
-    """Of " | " between words: a pattern, which is blind to case, in which a key's marks may stand for the spaces."""
+    """Returns a pattern for words separated by " | ", in which "_" or "-", as in keys, may stand for the spaces."""
     return "|".join(word.replace(" ", "[ _-]?") if "[" not in word else word for word in words.split(" | "))
 
 
 def camel(words: str) -> str:
-    """The words as parts of a key: patientBsn, spouseSSN. Empty, where none is letters only."""
+    """Returns a pattern for the words as parts of a key: patientBsn, spouseSSN. Empty if none is only letters."""
     plain = [word.split(" ") for word in words.split(" | ") if word.replace(" ", "").isascii()]
     letters = [parts for parts in plain if all(part.isalpha() for part in parts)]
     cased = {"".join(map(str.capitalize, parts)) for parts in letters} | {"".join(parts).upper() for parts in letters}
@@ -39,11 +39,11 @@ _NAMED = re2.compile(
 _IS = SimpleNamespace(**{name: re2.compile(pattern) for name, pattern in NUMBER_NAMES["shapes"].items()})
 _RUN = SimpleNamespace(**{name: re.compile(pattern) for name, pattern in NUMBER_NAMES["runs"].items()})
 NAMED = frozenset(NUMBER_NAMES["names"])
-"""Forms of which one may pass as another."""
+"""Forms that can be mistaken for one another."""
 
 
 def names_other(text: str, start: int, own: str) -> bool:
-    """Whether the nearest name before a place, in its line, is of another form; or one in brackets after it."""
+    """Returns whether the nearest name before a number in its line, or in brackets after it, is another form's."""
     before = tuple(_NAMED.finditer(text[max(0, start - _REACH) : start].rpartition("\n")[2]))
     if before:
         return bool(before[-1].lastgroup != own)
@@ -52,39 +52,39 @@ def names_other(text: str, start: int, own: str) -> bool:
     return after is not None and after.lastgroup != own
 
 
-# What stands around a number: whether it is a number of its own, and which words are near it.
+# The text around a number: whether it stands alone, and which words are near it.
 
 EDGE = r"(?:\b|_)"
-"""RE2's word boundary, and beside an underscore, which it counts as a letter."""
+"""RE2's word boundary, or an underscore, which RE2 counts as a letter."""
 _GAPS = " \u00a0\u2007\u202f\u2010\u2011\u2012\u2013-./()_"
 _NO_GAPS = str.maketrans("", "", _GAPS)
 HEX = frozenset(string.hexdigits)
 _DIGITS = frozenset(string.digits)
 _ALNUM = frozenset(string.ascii_letters + string.digits)
 _LONGEST = 40
-"""Characters of a number that begins within reach."""
+"""Maximum length in characters of a number that begins within reach."""
 _BEFORE = 24
-"""Characters in which a number may stand before its word: "123456789 (SSN)"."""
+"""Number of characters before a word in which its number may begin: "123456789 (SSN)"."""
 NEAR, FAR = 24, 60
-"""Characters after a word in which a number may begin: without a checksum, with one."""
+"""Number of characters after a word in which its number may begin: without a checksum, with one."""
 _FAR_BEFORE = 40
-"""The same before it, for one with a checksum: "123456789 is not accepted as SIN"."""
+"""`_BEFORE` for a number with a checksum: "123456789 is not accepted as SIN"."""
 
 _CELLS = ("\t", ",", ";", "|")
 _TERM_ENDS = frozenset("×÷^≈*<>+=d")
 _TERM_AFTER = re.compile(
     r"\s*(?:[×÷^≈%]| \* |[+=]\s*\d|(?:mod|bytes?|[kmgt]i?b|[mnµu]s|rows?|items?|tokens?|eur|usd)\b)", re.IGNORECASE
 )
-"""Around a term of arithmetic, or before a unit."""
+"""What follows a term of arithmetic, or a unit that follows a quantity."""
 _LIST = 100
-"""Characters on either side of a number in which a list goes on."""
+"""Number of characters on either side of a number in which a list is looked for."""
 _HEADING = 2_048
-"""Characters before a number in which a heading, or a sentence, may name it."""
+"""Number of characters before a number in which a heading, or a sentence, may name it."""
 _MOST = 4
-"""Numbers that one word can stand for."""
+"""Maximum number of numbers after one word."""
 
 Valid = Callable[[str], bool]
-"""Of a number without its gaps."""
+"""Whether a number, without its gaps, is valid."""
 
 
 def whole(pattern: str) -> str:
@@ -100,12 +100,12 @@ def compact(number: str) -> str:
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """Without the underscores that EDGE took."""
+    """Returns a span without the underscores that `EDGE` matched."""
     return start + (text[start] == "_"), end - (text[end - 1] == "_")
 
 
 def alone(text: str, start: int, end: int) -> bool:
-    """Not a part of a longer word or number: a decimal, an UUID, a version."""
+    """Returns whether a number is not a part of a longer word or number: a decimal, a UUID, a version."""
     before, farther, after = text[start - 1 : start], text[max(0, start - 5) : max(0, start - 1)], text[end : end + 1]
     if after in _ALNUM or (after in (".", "-") and text[end + 1 : end + 2].isdigit()):
         return False
@@ -120,7 +120,7 @@ def alone(text: str, start: int, end: int) -> bool:
 
 
 def named(names: str) -> Callable[[str, int], bool]:
-    """Whether one of these words stands right before a place of a text."""
+    """Returns a function that tells whether one of these words stands right before a place in a text."""
     pattern = re2.compile(
         rf"(?i)(?:^|\b|_|\s|[^\x00-\x7f])(?:{names})(?:[ _-]?(?:number|no\.?|nr\.?|id|code))?"
         rf"[\s:#=.\"'-]*(?:is|was)?[\s:#=.\"']*$"
@@ -129,15 +129,15 @@ def named(names: str) -> Callable[[str, int], bool]:
 
 
 names_thing = named(NUMBER_NAMES["things"])
-"""Whether it is called one of the things that have numbers too."""
+"""Whether a number is called one of the other things that have numbers."""
 
 
 def shaped(valid: Valid = always, own: str = "") -> Confirm:
-    """What matched is the thing if it is valid, and not a part of something longer; only possible where a word before
-    it says that it is the number of something else.
+    """Returns a check that confirms a valid number that is not a part of something longer; as uncertain if a word
+    before it names something else.
 
-    `own`: the form, where others look the same; it is another where that one's name is nearest, and digits in one
-    piece are only possible where nothing names it, as one in ten numbers has its check digit.
+    `own`: the form, if others look the same. Then a number is rejected if another form's name is nearest, and digits
+    without gaps are uncertain unless something names them, as one in ten has the check digit.
     """
     words = f"{NUMBER_NAMES['names'].get(own)} | {NUMBER_NAMES['people']}"
     called = re2.compile(rf"(?i)(?:\b|_)(?:{spread(words)})")
@@ -163,7 +163,7 @@ def shaped(valid: Valid = always, own: str = "") -> Confirm:
 
 
 def _in_row(text: str, start: int, end: int) -> bool:
-    """Groups of digits among more such groups, as in a card's number or a dump."""
+    """Returns whether groups of digits stand among more such groups, as in a card's number or a dump."""
     if " " not in text[start:end]:
         return False
     if text[start - 1 : start] == " " and text[start - 2 : start - 1].isdigit():
@@ -173,14 +173,14 @@ def _in_row(text: str, start: int, end: int) -> bool:
 
 
 def reckoned(text: str, start: int, end: int) -> bool:
-    """A quantity: a term of arithmetic, or what a unit follows."""
+    """Returns whether a number is a quantity: a term of arithmetic, or followed by a unit."""
     before, after = text[max(0, start - _BEFORE) : start].rstrip(), text[end : end + _BEFORE]
     is_term = before[-1:] in _TERM_ENDS and _RUN.term_before.search(text[max(0, start - _BEFORE) : start])
     return bool(is_term or _TERM_AFTER.match(after))
 
 
 def among_numbers(text: str, start: int, end: int) -> bool:
-    """A cell between others that are numbers."""
+    """Returns whether a number is a cell between cells that are numbers."""
     if text[start - 1 : start] not in _CELLS or not text[start - 2 : start - 1].isdigit():
         return False
     after = text[end : end + 2]
@@ -188,7 +188,7 @@ def among_numbers(text: str, start: int, end: int) -> bool:
 
 
 def recorded(text: str, start: int, end: int, valid: Valid) -> bool:
-    """Digits beside as many others that are not valid: the numbers of records."""
+    """Returns whether a number is listed with others as long that are not valid, as the numbers of records are."""
     before = _RUN.listed_before.search(text, max(0, start - _LIST), start)
     after = _RUN.listed_after.match(text, end, end + _LIST)
     beside = "".join(match[0] for match in (before, after) if match)
@@ -196,9 +196,9 @@ def recorded(text: str, start: int, end: int, valid: Valid) -> bool:
 
 
 def near(number: str, valid: Callable[[str, int, int], bool], reach: int, before: int | None = None) -> Confirm:
-    """What matched is a word: the numbers after it, or those right before it. `valid`: of a text and a place in it.
+    """Returns a check that takes a word, and yields the numbers after it, else those right before it.
 
-    Within a short reach only the first: without a checksum the next one may be anything.
+    Within a short reach only the first counts, as without a checksum others may be anything. `valid`: of text and span.
     """
     pattern, any_digit = re2.compile(whole(number)), r"\d" in number
     behind = (_FAR_BEFORE if reach >= FAR else _BEFORE) if before is None else before
@@ -219,12 +219,12 @@ def near(number: str, valid: Callable[[str, int, int], bool], reach: int, before
 
 
 def beside(name: str, words: str, number: str, valid: Valid = always, reach: int = FAR) -> Form:
-    """A number that is known by a word near it. `words`: patterns in any language, " | " between them."""
+    """Returns a form for a number that a word near it names. `words`: patterns in any language, " | " between them."""
 
     def is_valid(text: str, start: int, end: int) -> bool:
         return valid(compact(text[start:end])) and not (name in NAMED and names_other(text, start, name))
 
-    # The words, also as they are written in keys and headings.
+    # The words as they are written in texts, and in keys and headings.
     spaced = "|".join(_whole(spread(word), NUMBER_NAMES["suffix"]) for word in words.split(" | "))
     cased = camel(words)
     key = f"(?i:{spaced})" + (rf"|[a-z](?:{cased})(?:[A-Z]|{EDGE})" if cased else "")
@@ -236,6 +236,6 @@ def any_of(words: str) -> str:
 
 
 def _whole(word: str, suffix: str = "") -> str:
-    """RE2's word boundary knows ASCII only."""
+    """Returns a pattern for a whole word. RE2's word boundary knows only ASCII."""
     after = suffix + EDGE if word[-1].isascii() and word[-1] != "#" else suffix
     return (EDGE if word[0].isascii() else "") + word + after

@@ -1,4 +1,4 @@
-"""The detector of health data: words of medicine beside a person."""
+"""The detector of health data: medical words together with a person."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -9,26 +9,26 @@ from router.classify.detector import DetectorModel, Form, Span
 from router.types.request import Finding
 from router.types.tables import patterns, table
 
-# Health of a person: words of medicine in the same request as something that says whose they are.
+# Medical words in the same request as something that tells whose health it is.
 #
 # After HIPAA's 45 CFR 164.514(b)(2): health information is protected beside one of eighteen kinds of identifiers.
 
 _IDENTIFYING = ("identifiers.", "names.")
-"""Detectors whose findings say whose health it is, whatever class they raise to."""
+"""Detectors whose findings tell whose health it is, whatever their class."""
 _LEAST_HINTS = 2
 _LEAST_DIGITS = 4
-"""Of a number that a hospital or an insurer gives."""
+"""Minimum number of digits of a number that a hospital or an insurer gives."""
 
 
 def _any_of(terms: str) -> str:
-    """Whole words in any case, one or many, over the end of a line."""
+    """Returns a pattern for whole words in any case, singular or plural, also across the end of a line."""
     words = sorted(set(terms.split(", ")), reverse=True)
     spaced = (str(re2.escape(word)).replace(r"\ ", r"[\s-]{1,2}") for word in words)
     return rf"(?i)\b(?:{'|'.join(spaced)})(?:e?s)?\b"
 
 
 def _named(text: str, start: int, end: int) -> Iterator[Span]:
-    """Two capitals after "patient" may be of a title or an office."""
+    """Confirms a patient's name: two capitalised words after "patient" may be a title or an office."""
     if not any(map(_NO_NAMES.fullmatch, text[start:end].replace(",", " ").split()[-2:])):
         yield Span(start, end)
 
@@ -63,7 +63,7 @@ class HealthDetector(DetectorModel):
         return (*_TERMS, _HINTS, *_IDENTIFIERS)
 
     def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
-        """Neither the words nor the person alone are anything."""
+        """Returns its findings if there are both medical words and a person; neither counts alone."""
         hints = {(finding.path, finding.start) for finding in own if finding.detector == _OWN_HINT}
         identifiers = [finding for finding in own if finding.detector in _OWN_IDENTIFIERS]
         other = any(finding.detector != _OWN_HINT and finding.detector not in _OWN_IDENTIFIERS for finding in own)

@@ -1,4 +1,4 @@
-"""The detector of identifiers: what a state, a bank, an insurer, a network or an address gives to one of them."""
+"""The detector of identifiers: what states, banks, insurers and networks assign to a person or an account."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -13,7 +13,7 @@ from router.types.request import Finding, Path
 
 
 def _form(row: dict[str, Any]) -> Form:
-    """`row`: of `forms` in data/identifiers.yaml, where its fields are explained."""
+    """Returns the form of a row of `forms` in data/identifiers.yaml, where its fields are explained."""
     name, check = row["form"], row.get("check", "")
     checks = [
         import_module(each).is_valid if each.startswith("stdnum.") else getattr(checksums, each)
@@ -41,7 +41,7 @@ IDENTIFIERS_FORMS: tuple[Form, ...] = (
     *PHONES_FORMS,
     *map(_form, NUMBERS["forms_of_places_and_days"]),
 )
-"""Where one value has several names, the first of them counts."""
+"""If a value matches several forms, the first of them counts."""
 if TYPE_CHECKING:
     FormName = str
 else:
@@ -50,7 +50,7 @@ _ORDER = {f"identifiers.{form.name}": place for place, form in reversed(tuple(en
 
 
 class Identifiers(DetectorModel):
-    """`only` those, or all but those `without`."""
+    """Finds identifiers: `only` these forms, or all but those in `without`."""
 
     kind: Literal["identifiers"]
     only: tuple[FormName, ...] = ()
@@ -65,7 +65,7 @@ class Identifiers(DetectorModel):
         )
 
     def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
-        """One value is one finding: what lies within a longer one is left out, unless only it can be replaced."""
+        """Returns one finding per value: drops those within a longer one, unless only the shorter can be replaced."""
         reached: dict[tuple[Path, bool], int] = {}
         widest = []
         for finding in sorted(own, key=lambda each: (each.start, -each.end, not each.exact, _ORDER[each.detector])):

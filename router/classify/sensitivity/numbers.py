@@ -1,4 +1,4 @@
-"""Identifiers whose form and check digits are not enough: what stands around a candidate says whether it is one."""
+"""Identifiers that form and check digits alone can't confirm: the text around a candidate decides."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -31,13 +31,13 @@ _valid_sin = context_rules.shaped(canadian.is_valid, own="sin")
 
 
 def printed_ssn(text: str, start: int, end: int) -> Iterator[Span]:
-    """Without the dashes it may be any three numbers."""
+    """Confirms a US social security number; without dashes as uncertain, since it may be any three numbers."""
     for span in _valid_ssn(text, start, end):
         yield span._replace(score=POSSIBLE) if " " in text[span.start : span.end] else span
 
 
 def sin(text: str, start: int, end: int) -> Iterator[Span]:
-    """Thousands are printed as it is, and are followed by what they count; so are colours."""
+    """Confirms a Canadian SIN, unless its groups are thousands, followed by what is counted, or a colour."""
     for span in _valid_sin(text, start, end):
         counted = " " in text[start:end] and _IS.counted.match(text[span.end : span.end + 2])
         groups = text[span.start : span.end].split(" ")
@@ -49,7 +49,7 @@ _named_document = context_rules.named("dni|nif|documento|identidad|ppsn?")
 
 
 def no_hash(confirm: Confirm) -> Confirm:
-    """Digits and one small letter are the beginning of a hash, but where a word says otherwise."""
+    """Returns a stricter check: digits and a letter from a to f may begin a hash, unless a word names them."""
 
     def confirmed(text: str, start: int, end: int) -> Iterator[Span]:
         for span in confirm(text, start, end):
@@ -64,9 +64,9 @@ def no_hash(confirm: Confirm) -> Confirm:
 _FEWEST = 12
 _WEAK = 14
 _LONGEST_USUAL = 16
-"""Digits; longer cards are rare, and every counter of nanoseconds is as long."""
+"""Number of digits of usual cards: longer ones are rare, and a counter of nanoseconds is as long."""
 _NEAR_CARD = 40
-"""Characters before a number in which it is called a card's."""
+"""Number of characters before a number in which a word for cards is looked for."""
 
 
 def _is_card(digits: str) -> bool:
@@ -74,15 +74,15 @@ def _is_card(digits: str) -> bool:
 
 
 def card(text: str, start: int, end: int) -> Iterator[Span]:
-    """Groups after the card's may be the text's: "… 1111 123"."""
+    """Confirms a card number. Groups after it may belong to the text: "… 1111 123"."""
     start, end = context_rules.trimmed(text, start, end)
-    # Tables with an empty cell write all numbers of its column so: 4111111111111111.0.
+    # In tables with an empty cell all numbers of its column are floats: 4111111111111111.0.
     as_float = text[end : end + 2] == ".0" and not text[end + 2 : end + 3].isalnum()
     if not context_rules.alone(text[: end + 1] if as_float else text, start, end):
         return
     for last in (end, *_shorter(text, start, end)):
         printed, number = text[start:last], context_rules.compact(text[start:last])
-        # Cards are printed with one kind of gap, and a table has points and blanks.
+        # Cards are printed with one kind of gap; a table has points and blanks.
         decimals = "." in printed and len(set(printed)) - len(set(number)) > 1
         if (
             not decimals
@@ -94,7 +94,7 @@ def card(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _counted(text: str, start: int, end: int, number: str) -> bool:
-    """Digits that one in ten counters has a card's checksum among, where nothing calls them a card's."""
+    """Returns whether a number is likely a counter: one in ten has the checksum, and nothing names a card."""
     plain = text[start:end].isdigit() and (
         context_rules.names_thing(text, start) or context_rules.recorded(text, start, end, _is_card)
     )
@@ -106,7 +106,7 @@ def _counted(text: str, start: int, end: int, number: str) -> bool:
 
 
 def _shorter(text: str, start: int, end: int) -> Iterator[int]:
-    """Where the digits before the last groups end, as long as they are enough for a card."""
+    """Yields the ends of the number without its last groups, while enough digits for a card are left."""
     digits = sum(map(str.isdigit, text[start:end]))
     for last in range(end - 1, start, -1):
         if digits < _FEWEST:
@@ -118,7 +118,7 @@ def _shorter(text: str, start: int, end: int) -> Iterator[int]:
 
 
 _LONGEST = 33 + 12
-"""With the gaps between its groups."""
+"""Maximum length in characters, with the gaps between groups."""
 
 
 def iban(text: str, start: int, end: int) -> Iterator[Span]:
@@ -127,14 +127,14 @@ def iban(text: str, start: int, end: int) -> Iterator[Span]:
     number, last = _characters(text, start, _IBAN_LENGTH[text[start : start + 2].upper()])
     if not number or text[last : last + 1].isalnum():
         return
-    # No dump: groups of hexadecimal digits, and one more.
+    # Not a dump: groups of hexadecimal digits, and one more.
     dump = " " in text[start:last] and _IS.hex_groups.fullmatch(text[start : last + 5])
     if not dump and mod_97_10.is_valid(number[4:] + number[:4]):
         yield Span(start, last)
 
 
 def _characters(text: str, start: int, length: int) -> tuple[str, int]:
-    """So many letters and digits, and where they end; none, where fewer are there."""
+    """Returns `length` letters and digits in capitals, and where they end; "" if there are fewer."""
     characters = ""
     for place, character in enumerate(text[start : start + _LONGEST], start):
         if character.isascii() and character.isalnum():
@@ -146,33 +146,33 @@ def _characters(text: str, start: int, length: int) -> tuple[str, int]:
     return "", start
 
 
-# E-mail addresses, and those of streets.
+# E-mail addresses and postal addresses.
 
 _BEFORE = 256
 _SHARED = ("git", "hg", "svn")
-"""Accounts by which code is fetched over SSH: git@host:path."""
+"""Accounts with which code is fetched over SSH: git@host:path."""
 
 
 def email(text: str, start: int, end: int) -> Iterator[Span]:
     while text[start] in ".'%":
         start += 1
-    # A product of matrices, and a call: q@k.transpose(0, 1).
+    # Code: a product of matrices and a call, q@k.transpose(0, 1).
     is_code = text[end : end + 1] == "(" or text[start:end].partition("@")[0] in _SHARED
     if is_code or text[start - 1 : start].isalnum():
         return
     before = text[max(0, start - _BEFORE) : start]
     word = before[max(before.rfind(" "), before.rfind("\n"), before.rfind('"')) + 1 :]
-    # Who logs in at an address: scheme://user:password@host.
+    # A user who logs in at an address: scheme://user:password@host.
     if "://" not in word or set(word.partition("://")[2]).intersection("/?#"):
         yield Span(start, end)
 
 
 _ADDRESS_BEFORE, _ADDRESS_REACH = 24, 70
-"""Characters before a street in which a company is named, and after it in which its postcode is written."""
+"""Number of characters before a street in which a company may be named, and after it in which its postcode follows."""
 
 
 def _address(*postcodes: Any) -> Confirm:
-    """A street is an address when a postcode of the country follows; a company's is no person's."""
+    """Returns a check that confirms a street with a postcode of the country after it, unless it is a company's."""
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         after = text[end : end + _ADDRESS_REACH]
@@ -189,11 +189,11 @@ english_address = _address(_IS.us_postcode, _IS.gb_postcode)
 german_address, french_address = _address(_IS.german_postcode), _address(_IS.french_postcode)
 
 
-# Addresses of machines.
+# Network addresses.
 #
-# An address that names one machine in the world points to its user. Loopback, private, link-local, multicast
-# and reserved ones are the same everywhere, and the number of a version looks like one: neither counts. Those set
-# aside for documentation count, since they stand for an address of the other kind.
+# A global address of a single machine identifies its user. Loopback, private, link-local, multicast and reserved
+# addresses mean the same everywhere, and version numbers look alike: neither counts. Addresses reserved for
+# documentation count, since they stand for real ones.
 
 
 _NETWORK_BEFORE, _NETWORK_AFTER = 64, 32
@@ -205,7 +205,7 @@ def v4(text: str, start: int, end: int) -> Iterator[Span]:
     before = text[max(0, start - _NETWORK_BEFORE) : start].rpartition("\n")[2]
     after = text[end : end + _NETWORK_AFTER].partition("\n")[0]
     drawn = _IS.decimal.search(before) and _IS.next.match(after)
-    # What follows may be a port or a range, but not one more number.
+    # A port or a range may follow, but not another number.
     longer = text[start - 1 : start] == "." or (text[end : end + 1] == "." and text[end + 1 : end + 2].isalnum())
     if longer or drawn or _IS.version.search(before) or _IS.built.search(after):
         return
@@ -217,18 +217,18 @@ def v4(text: str, start: int, end: int) -> Iterator[Span]:
 def v6(text: str, start: int, end: int) -> Iterator[Span]:
     start, end = context_rules.trimmed(text, start, end)
     before = text[max(0, start - 2) : start]
-    pairs = text.count(":", start, end) == 7 and end - start == 23  # of a serial number, or an adapter of a storage net
+    pairs = text.count(":", start, end) == 7 and end - start == 23  # of a serial number, or a storage adapter
     if not (pairs or (before[-1:] == ":" and before[0] in context_rules.HEX)) and text[end : end + 1] != ":":
         yield from _names(text, start, end)
 
 
 _VIRTUAL = ("0242", "525400", "005056", "000c29", "000569", "080027", "00155d", "00163e", "001c42")
-"""Docker, QEMU, VMware, VirtualBox, Hyper-V, Xen, Parallels."""
+"""Prefixes of virtual machines' addresses: Docker, QEMU, VMware, VirtualBox, Hyper-V, Xen, Parallels."""
 
 
 def mac(text: str, start: int, end: int) -> Iterator[Span]:
-    """Fingerprints of keys go on, byte by byte; times have no letter; groups and virtual machines are no one's device
-    (IEEE 802: the lowest bit of the first byte says group)."""
+    """Confirms the MAC address of a device. Rejects fingerprints (which go on byte by byte), times (which have no
+    letter), groups (IEEE 802: lowest bit of the first byte) and virtual machines."""
     start, end = context_rules.trimmed(text, start, end)
     mark = text[start + 2]
     digits = text[start:end].replace(mark, "").lower()
@@ -242,7 +242,7 @@ def mac(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _is_network(text: str, start: int, end: int) -> bool:
-    """Many machines: no bit is left for one of them."""
+    """Returns whether an address, with its prefix length, denotes several machines."""
     length = _IS.network_length.match(text[end : end + 5])
     try:
         network = ipaddress.ip_network(text[start:end] + (length[0] if length else ""))
@@ -256,7 +256,7 @@ def _names(text: str, start: int, end: int) -> Iterator[Span]:
         address = ipaddress.ip_address(text[start:end])
     except ValueError:
         return
-    if address.version == 4:  # the sixth version's local addresses are random, and so as telling as any
+    if address.version == 4:  # unique local addresses of IPv6 are random, and so identify as well as any
         counts = address.is_global or any(address in network for network in _DOCUMENTS)
     else:
         counts = not (address.is_loopback or address.is_link_local or address.is_unspecified)

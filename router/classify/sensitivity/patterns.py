@@ -1,4 +1,4 @@
-"""The operator's own words and patterns, and the markings that law or an originator puts on a text."""
+"""Detectors of the operator's own words and patterns, and of markings that law or an originator puts on a text."""
 
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, get_args
@@ -13,11 +13,11 @@ from router.types.tables import patterns, table
 # The operator's own words: project names, markings, customer names.
 
 _MOST_TOGETHER = 6_000
-"""Characters of words in one pattern: with some 100,000 RE2's automaton runs out of memory."""
+"""Maximum number of characters of words in one pattern: with some 100,000 RE2's automaton runs out of memory."""
 
 
 class Keywords(DetectorModel):
-    """Whole words, any case, across the ends of lines."""
+    """Finds whole words in any case, also across the ends of lines."""
 
     kind: Literal["keywords"]
     words: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
@@ -33,7 +33,7 @@ class Keywords(DetectorModel):
 
 
 def _shares(words: Iterable[str]) -> Iterator[list[str]]:
-    """Of words that begin alike the longest comes first, and its neighbours share their beginnings."""
+    """Yields words for one pattern each; of words that begin alike the longest is first, and they are neighbours."""
     share: list[str] = []
     for word in sorted(words, reverse=True):
         if sum(map(len, share)) + len(word) > _MOST_TOGETHER and share:
@@ -44,7 +44,7 @@ def _shares(words: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _whole(word: str) -> str:
-    """RE2's word boundary knows ASCII only: beside any other character it would never match, so there is none."""
+    """Returns a pattern for a whole word. RE2's word boundary knows only ASCII: other characters at an end get none."""
     parts = r"\s+".join(str(re2.escape(part)) for part in word.split()) or str(re2.escape(word))
     return _edge(word[0]) + parts + _edge(word[-1])
 
@@ -59,9 +59,9 @@ _QUIET: Any = re2.Options()
 _QUIET.log_errors = False
 _SYNTAX = "a regular expression in RE2's syntax, which stays quick on any text"
 _NOTHING = ("", "\naa  bb\n")
-"""Has every place at which something without width can match."""
+"""Texts with every place at which an expression without width can match."""
 _ORDINARY = ("Thank you, that is all.", "How do I sort a list by two keys?", "Wo finde ich den Bahnhof?")
-"""An expression that is found in each of them is found in nearly every request."""
+"""Ordinary texts: an expression that is found in all of them is found in nearly every request."""
 
 
 def _compiled(expression: str) -> Any:
@@ -88,12 +88,12 @@ def _selective(expression: str) -> str:
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
-"""Travels in headers and reports, as "patterns.NAME"."""
+"""Name of a pattern. Appears in headers and reports as "patterns.NAME"."""
 Expression = Annotated[str, AfterValidator(_selective)]
 
 
 class Patterns(DetectorModel):
-    """Case counts; write (?i) before an expression where it must not."""
+    """Finds regular expressions. Case counts; write (?i) before an expression where it must not."""
 
     kind: Literal["patterns"]
     patterns: dict[Name, Expression] = Field(min_length=1, description="RE2 expressions by name.")

@@ -1,6 +1,6 @@
-"""Telephone numbers: international, as nations print them, or beside a word.
+"""Telephone numbers: international, in a national format, or beside a word.
 
-Numbering plans are not asked: many numbers that people write are in none.
+Numbering plans are not checked: many numbers that people write are in none.
 """
 
 from collections.abc import Iterator
@@ -32,9 +32,9 @@ _named_otherwise = named(
     f"{NUMBER_NAMES['things']}|commit|merge|id|reference|ref|case|ssn|sin|date|see|pin|replaces|account|acct|card|zip|policy"
 )
 _OTHER_SHAPES = ((3, 2, 4), (3, 3, 3), (3, 4, 2))
-"""Of other numbers of nine digits, and of parts."""
+"""Digit groups of other numbers with nine digits, and of part numbers."""
 _PLACES = ((4, 5), (6, 7))
-"""Degrees and minutes of a place, as ISO 6709 has them: +1703-06148."""
+"""Digit groups of a place in degrees and minutes (ISO 6709): +1703-06148."""
 _ONE_GAP = {ord(gap): " " for gap in " \u00a0\u202f\u2010\u2011\u2012\u2013-./()+,;"} | {ord("e"): "x", ord("#"): "x"}
 _FEWEST_WITHOUT_WORD = 9
 _BINDS = ("_", "-", ".", "/")
@@ -42,11 +42,11 @@ _JOINS = (" ", "-", ".", "/")
 _USUAL = range(8, 12)
 _LINE = 40
 _BEFORE = 24
-"""Characters in which a number may stand before its word."""
+"""Number of characters before a word in which its number may begin."""
 
 
 def _international(text: str, start: int, end: int) -> Iterator[Span]:
-    """Not what is added, as in "31 * x + 123456789"."""
+    """Confirms an international number; not a term, as in "31 * x + 123456789"."""
     number = text[start:end]
     groups = _groups(number)
     term = len(groups) == 1 and not number[1].isdigit()
@@ -57,7 +57,7 @@ def _international(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _printed(text: str, start: int, end: int) -> Iterator[Span]:
-    """As a nation prints its numbers."""
+    """Confirms a number in a national format."""
     number = text[start:end]
     groups = _groups(number)
     fewest = _FEWEST_WITHOUT_WORD - ("-" in number and " " in number)
@@ -68,13 +68,13 @@ def _printed(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _trunk(text: str, start: int, end: int) -> Iterator[Span]:
-    """A zero and some digits may be many things: only possibly it where a word before them says another."""
+    """Confirms a number that begins with a zero; as uncertain if a word before it names something else."""
     spans = _printed(text, start, end)
     yield from (span._replace(score=POSSIBLE) for span in spans) if _named_otherwise(text, start) else spans
 
 
 def _paired(text: str, start: int, end: int) -> Iterator[Span]:
-    """No line of a table: that has nothing else, and one beside it nothing but digits either."""
+    """Confirms a number unless it is a row of a table: alone in its line, with only digits in a line beside it."""
     before, after = text[max(0, start - _LINE) : start].split("\n"), text[end : end + _LINE].split("\n")
     own, beside = before[-1] + after[0], before[-2:-1] + after[1:2]
     if own.strip() or not any(line[:1].isdigit() and line.replace(" ", "").isdigit() for line in beside):
@@ -89,7 +89,7 @@ def _plain(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _said(text: str, start: int, end: int) -> bool:
-    """Beside a word."""
+    """Returns whether a number beside a word for telephones is one."""
     number = text[start:end]
     digits = compact(number)
     card = len(digits) in (15, 16) and luhn(digits)
@@ -97,7 +97,7 @@ def _said(text: str, start: int, end: int) -> bool:
 
 
 def _said_weakly(text: str, start: int, end: int) -> bool:
-    """Words like "call" stand beside many numbers: this one has a telephone's length, is not round and no decimal."""
+    """Returns whether a number beside a weak word ("call") is a phone's: of usual length, not round, no decimal."""
     number = text[start:end]
     if sum(_groups(number)) not in _USUAL or number.endswith("000") or _is_decimal(number):
         return False
@@ -105,7 +105,7 @@ def _said_weakly(text: str, start: int, end: int) -> bool:
 
 
 def _groups(number: str) -> tuple[int, ...]:
-    """Of digits, without the extension."""
+    """Returns the lengths of the groups of digits, without the extension."""
     return tuple(map(len, number.lower().translate(_ONE_GAP).partition("x")[0].split()))
 
 
@@ -119,7 +119,7 @@ def _is_date(number: str) -> bool:
 
 
 def _inside(text: str, start: int, end: int) -> bool:
-    """Digits go on, with or without a gap."""
+    """Returns whether the number goes on before or after the span, with or without a gap."""
     before, after = text[max(0, start - 3) : start], text[end : end + 6]
     if _ends_in_number(before) or after[:1] not in _JOINS:
         return _ends_in_number(before) or (after[:1].isascii() and after[:1].isalnum())
@@ -128,7 +128,7 @@ def _inside(text: str, start: int, end: int) -> bool:
 
 
 def _ends_in_number(before: str) -> bool:
-    """Or in a byte of a dump."""
+    """Returns whether the text ends in a number, a word or a byte of a dump."""
     last = before[-1:]
     if last != " ":
         return (last.isascii() and last.isalnum()) or last in _BINDS
@@ -140,7 +140,7 @@ _LONGEST = 40
 
 
 def _followed(text: str, start: int, end: int) -> Iterator[Span]:
-    """What matched ends in the first digit of a number."""
+    """Confirms a match that ends in the first digit of a number."""
     first = end - 1 - (text[end - 2] == "(")
     number = _WHOLE.match(text[first : first + _LONGEST])
     if number and alone(text, first, first + number.end()) and _said_weakly(text, first, first + number.end()):
@@ -148,7 +148,7 @@ def _followed(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _preceded(text: str, start: int, end: int) -> Iterator[Span]:
-    """What matched begins with the last digit of a number."""
+    """Confirms a match that begins with the last digit of a number."""
     first = max(0, start + 1 - _LONGEST)
     for number in _WHOLE.finditer(text[first : start + 1]):
         begin, stop = trimmed(text, first + number.start(), first + number.end())

@@ -1,8 +1,8 @@
-"""Keys, tokens, private keys and passwords. Prefixes, lengths and alphabets are those that the issuers document."""
+"""The detector of keys, tokens and passwords. Prefixes, lengths and alphabets are those that issuers document."""
 
 import base64
 import binascii
-import re  # for what is matched behind a place: RE2's wrapper is slow where a group is to be told
+import re  # for matches behind a given place: RE2's wrapper is slow if a group is needed
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -18,15 +18,15 @@ from router.types.request import Finding
 
 _HEAD_REACH = 96
 _LONGEST_HEADER = 4_096
-"""Characters of a token's header that are decoded."""
+"""Number of characters of a token's header, or of a cookie's line, that are examined."""
 _SENTENCE_END = ".,;:!?)]}`"
 _ROWS = SimpleNamespace(**{name: re.compile(pattern) for name, pattern in PATTERNS["rows"].items()})
 _HEADING = 2_048
-"""Characters of a row."""
+"""Maximum number of characters of a row."""
 _REACH_BEHIND = 512
 _REACH_BEFORE = 160
 _MOST_ROWS, _MOST_OTHERS = 256, 32
-"""Rows of a table that are looked at, and those of them that may hold no password."""
+"""Maximum number of rows of a table that are examined, and of those without a password."""
 
 
 class Secrets(DetectorModel):
@@ -37,7 +37,7 @@ class Secrets(DetectorModel):
         return _FORMS
 
     def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
-        """An assignment is left out where a key that has a name lies in its place."""
+        """Returns the findings without assignments that end where another form ends, such as an issuer's key."""
         named = {(finding.path, finding.end) for finding in own if finding.detector != _ASSIGNMENT}
         return [
             finding for finding in own if finding.detector != _ASSIGNMENT or (finding.path, finding.end) not in named
@@ -45,7 +45,7 @@ class Secrets(DetectorModel):
 
 
 def _token(text: str, start: int, end: int) -> Iterator[Span]:
-    """With the rest of the word: an issuer's keys may have grown longer."""
+    """Confirms a token, with the rest of its word: an issuer's keys may have grown longer."""
     value = text[start:end]
     if not filler(value) and (value.isalnum() or any(map(str.isdigit, value)) or jumbled(value)):
         yield Span(start, _ROWS.word.match(text, end).end())
@@ -63,7 +63,7 @@ def _headed(head: str) -> Confirm:
 
 
 _ESCAPED = re.compile(r"(?:\\.|[^\\\"'`\n])+").match
-"""An escaped quote does not end a value."""
+"""From an escaped quote, which does not end a value, to the end of it."""
 _PLAUSIBLE: dict[str, Callable[[str], bool]] = {
     "written": lambda value: not filler(value),
     "token": token,
@@ -79,7 +79,7 @@ _PLAUSIBLE: dict[str, Callable[[str], bool]] = {
 
 
 def _captured(row: dict[str, str]) -> Confirm:
-    """What the last group of a pattern matches: `before` a candidate, `within` it, or `behind` it."""
+    """Returns a check for the last group of a pattern, which lies `before` a candidate, `within` it, or `behind` it."""
     place = next(place for place in ("before", "within", "behind") if place in row)
     find: Any = re.compile(row[place]).match if place == "behind" else re2.compile(row[place]).search
     plausible = _PLAUSIBLE[row["value"]]
@@ -98,7 +98,7 @@ def _captured(row: dict[str, str]) -> Confirm:
 
 
 def _private_key(text: str, start: int, end: int) -> Iterator[Span]:
-    """Program code and documentation name the first line alone."""
+    """Confirms a private key; not its first line alone, as in program code and documentation."""
     if not text.startswith("-", start) or IS.key_matter.search(text[start:end].partition("KEY")[2]):
         yield Span(start, end)
 
@@ -114,7 +114,7 @@ def _jwt(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _discord(text: str, start: int, end: int) -> Iterator[Span]:
-    """Its first part is the number of a user; whatever else is built so precisely by chance is none of a program."""
+    """Confirms a token whose first part is a user's number, or whose parts look random and have the exact lengths."""
     user, _, rest = text[start:end].partition(".")
     chaotic = (any(map(str.isdigit, part)) and (patchy(part) or jumbled(part)) for part in (user, rest[7:]))
     if _decoded(user).isdigit() or (len(user) in (24, 26) and len(rest) in (34, 45) and all(chaotic)):
@@ -122,7 +122,7 @@ def _discord(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _decoded(part: str) -> bytes:
-    """base64url without padding; empty where it is something else."""
+    """Returns decoded base64url without padding; empty if it is something else."""
     try:
         return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except (binascii.Error, ValueError):
@@ -150,7 +150,7 @@ def _basic(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _literal(text: str, start: int, end: int) -> Iterator[Span]:
-    """In quotes, behind words that announce a password and nothing else."""
+    """Confirms a password in quotes, after words that announce nothing else."""
     span = assignments.literal(text, end - 1)
     if span is not None and password(text[slice(*span)], bare_words=True):
         yield Span(*span)
@@ -158,13 +158,13 @@ def _literal(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _cookie(text: str, start: int, end: int) -> Iterator[Span]:
     for match in IS.pairs.finditer(text[end : end + _LONGEST_HEADER].partition("\n")[0]):
-        # A session's key has 120 bits at least.
+        # A session key has at least 120 bits.
         if token(match[2], least=20) and not IS.passing.search(match[1]):
             yield Span(end + match.start(2), end + match.end(2))
 
 
 def _columns(text: str, start: int, end: int) -> Iterator[Span]:
-    """Of a table with a heading, or of an INSERT: the values in the columns that are named so."""
+    """Yields the passwords in a column of a table with a heading, or of an INSERT."""
     opening = "(" if text[end - 1] == "(" else "\n"
     head = text.rfind(opening, max(0, start - _HEADING), start) + 1
     if opening == "\n":
@@ -195,7 +195,7 @@ def _columns(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _cells(text: str, at: int) -> tuple[list[tuple[int, int]], int]:
-    """(start, end) of each cell of a row, and where the next row begins."""
+    """Returns (start, end) of each cell of a row, and where the next row begins."""
     cells = []
     limit = at + _HEADING
     while at < len(text) and at < limit:
@@ -210,7 +210,7 @@ def _cells(text: str, at: int) -> tuple[list[tuple[int, int]], int]:
 
 
 def _pgpass(text: str, start: int, end: int) -> Iterator[Span]:
-    """Of `host:port:database:user:password`."""
+    """Confirms a line of a password file, `host:port:database:user:password`: yields the password."""
     host = text[max(0, start - _HEAD_REACH) : start].rpartition("\n")[2]
     value = text[start:end].rpartition(":")[2]
     if IS.host.fullmatch(host) and password(value):

@@ -10,28 +10,27 @@ from router.types.tables import patterns
 
 # Source code: blocks of lines that only a program has, diffs, and the headers of licences.
 #
-# Not code: what is named in a sentence, JSON, logs, stack traces, Markdown, HTML, configuration files, lists of
-# commands, a query of one line. A query or a shell script of several lines is code, as is a diff, whatever it
-# changes.
+# Not code: names in a sentence, JSON, logs, stack traces, Markdown, HTML, configuration files, lists of commands, a
+# query of one line. A query or a shell script of several lines is code, and so is a diff, whatever it changes.
 
 _LINES = r"\A[^\n]*\n"
-"""Any text of several lines, once: the expression of a line is too large to share an automaton with others."""
+"""Matches any text of several lines once: the pattern of a line is too large to share an automaton with others."""
 _PATTERNS = patterns("classify/data/source_code.yaml")
 _SURE = Pattern(_PATTERNS["line"])
 _REST = Pattern(r"(?:\r?\n(?:[ \t]+[^\s][^\n]*|[\])}][^\n]*|end))*")
-"""What goes on below a line of code: indented, or closing it."""
+"""Lines that belong to a line of code above them: indented, or closing it."""
 _QUOTED_BY_TRACES = (b'  File "', b".go:")
-"""A stack trace quotes a line of code, or a call, for each of its places."""
+"""Marks of stack traces, which quote a line of code, or a call, for each frame."""
 _MOST_BETWEEN = 6
-"""Lines between two that surely are code, of the same block: comments, lists, texts."""
+"""Maximum number of lines between two certain lines of code of the same block: comments, lists, texts."""
 _MOST_SURE = 256
-"""Lines of one text that surely are code: what lies behind them is taken for code too, unread."""
+"""Number of certain lines of code in a text after which all that follows is taken for code, unread."""
 _LEAST_SURE, _LEAST_SHARE = 2, 0.3
-"""Of a block's lines, those that surely are code."""
+"""Minimum number, and share of its lines, of certain lines of code in a block."""
 
 
 class _CodeBlock(NamedTuple):
-    """Offsets in bytes."""
+    """Offsets in bytes, and the number of certain lines of code."""
 
     start: int
     end: int
@@ -60,7 +59,7 @@ class SourceCode(DetectorModel):
 
 
 def _together(encoded: bytes) -> Iterator[_CodeBlock]:
-    """Lines of code that lie close to each other."""
+    """Yields blocks of lines of code that lie close to each other."""
     start = end = sure = count = 0
     for first, _ in _SURE.spans(encoded):
         stop = encoded.find(b"\n", first)
