@@ -1,4 +1,4 @@
-"""Step 4: what each target would do with a request, and the one price function. The names are the offline estimator."""
+"""Step 4, estimate: what each target would do with a request, and the price function. Exports the offline estimator."""
 
 from router.estimate.estimator import Estimator, Prediction, fit
 

@@ -1,4 +1,4 @@
-"""The cost of a request at a target, and how the request is made to fit into a budget."""
+"""The cost of a request at a target, and how a request is made to fit a budget."""
 
 from collections.abc import Iterable
 from math import ceil, inf
@@ -21,7 +21,7 @@ from router.types.target import Contract, Target, Wire
 
 MOST_PRICES = 4_096
 _plain: dict[tuple[int, Wire, bool, bool, bool], tuple[Price, CallPrice]] = {}
-"""Of prices without rules, by identity: most have none, and are asked often."""
+"""Prices without rules or units, by identity: most are such, and are asked for often."""
 
 
 def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> CallPrice:
@@ -43,27 +43,27 @@ def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> Cal
     return CallPrice(input_tokens, known[1].cases, request.choices)
 
 
-# How many tokens a choice may have on one rung of thinking, and what that costs at most.
+# How many tokens a choice may have at a level of thinking, and what that costs at most.
 
 MEAN_OF_P90 = 2
-"""The 90 % quantile of thinking is so many times its mean: 1.6 to 2.3 for four of five models measured."""
+"""Ratio of the 90 % quantile of thinking to its mean: 1.6 to 2.3 for four of five models measured."""
 LEAST_ANSWER = 256
-"""Output tokens below which a cap leaves no room for an answer; unless the client asked for fewer."""
+"""Output tokens below which a cap leaves no room for an answer, unless the client asked for fewer."""
 START = -0.25
-"""Standard deviations of the logarithm of an answer's tokens: two in five are shorter, and are paid to the end by the
-start of a metered stream."""
+"""Standard deviations of the logarithm of an answer's tokens for which the start of a metered stream pays: two in five
+answers are shorter, and are paid for to the end."""
 START_ANSWER = 1_024
-"""Output tokens that a metered stream starts with, thinking apart, before anything was learned …"""
+"""Output tokens that a metered stream starts with, without thinking, before anything was learned."""
 START_THOUGHT = 8
-"""… and the part of the card's thinking."""
+"""A metered stream starts with the card's thinking tokens divided by this, before anything was learned."""
 LONG = 0.95
-"""Share of answers for which there must be room, where they are known to be short."""
+"""Share of answers for which there must be room, if they are known to be short."""
 SAFE = 0.995
-"""Share of the last answers that a cap must not cut, where nothing can be metered …"""
+"""Share of the last answers that a cap must not cut, if nothing can be metered."""
 ROOM_NEW, ROOM = 7, 3
-"""… nor so many times what is expected, before any was seen and later …"""
+"""Multiples of what is expected that a cap must not cut, before any answer was seen, and later."""
 LEAST_CAP = 500
-"""… nor so many tokens beside usual thinking, however short all others were: so few cost little to hold."""
+"""Output tokens besides usual thinking that a cap must not cut, however short other answers were."""
 
 
 class Size(Struct, frozen=True):
@@ -74,50 +74,50 @@ class Size(Struct, frozen=True):
     least: int
     """The usual thinking and a short answer."""
     tight: int
-    """What the hold is made for: the start of a metered stream, or the cap that is sent."""
+    """What the hold is for: the start of a metered stream, or the cap that is sent."""
     tight_thinking: int
     whole_thinking: int
     metered: bool
-    """As a stream it shows all of its tokens …"""
+    """Whether a stream shows all of its tokens."""
     blind: bool
-    """… but not yet that they come piece by piece, or none of them: `tight` has to cover the cap that is sent."""
+    """Whether no stream has shown yet that tokens come piece by piece: `tight` has to cover the cap that is sent."""
     holds: tuple[tuple[int, int], ...] = ()
-    """What is held for, all of it and thinking: the least that an answer takes, `tight`, and the worst case."""
+    """Output and thinking tokens to hold for: the least that an answer takes, `tight`, and the worst case."""
 
 
 class UsualOutput(Struct, frozen=True):
-    """What is known of an answer, whatever its caps and its target's margin: output tokens of one choice."""
+    """What is known of an answer, without caps and the target's margin: output tokens of one choice."""
 
     visible: LengthLaw
     thought: LengthLaw
-    """Thinking tokens, by the need to think …"""
+    """Thinking tokens, by the need to think."""
     most_thought: float
-    """… and at most, by what is asked for."""
+    """Maximum thinking tokens, at the level that is asked for."""
     room: float
-    """Tokens of a cap for each that is expected …"""
+    """Tokens of a cap for each that is expected."""
     safe: float
-    """… and at least."""
+    """Minimum tokens of a cap."""
     number: float
-    """Of thinking that is asked for, at most."""
+    """Maximum thinking tokens that are asked for."""
     start: tuple[float, float]
-    """Tokens of a metered stream's start for each that is expected, visible and thinking …"""
+    """Tokens of a metered stream's start for each that is expected: visible and thinking."""
     begin: float
-    """… and those that it has for every request."""
+    """Tokens of a metered stream's start for every request."""
     ahead: int | None
-    """See `TargetStats.ahead`; None also where thoughts are not seen as they come, or a stream is billed to its end."""
+    """See `TargetStats.ahead`; None also if thoughts are not shown as they come, or a stream is billed to its end."""
     long: int
-    """What hardly any answer exceeds."""
+    """Tokens that hardly any answer exceeds."""
     lowest: int
-    """Thinking tokens that leave room to think at all, and that the target can be held to …"""
+    """Thinking tokens that leave room to think at all, and that the target can be limited to."""
     bounded: bool
-    """… and whether it keeps to them, whatever the cap on its output."""
+    """Whether the target keeps to `lowest`, whatever the cap on its output."""
     worst: int
     """Tokens of its longest answer past a cap: see `TargetStats.worst`."""
 
 
 SizeAsk = tuple[Target, ThinkingLevel, UsualOutput, float, int | None, tuple[float, float]]
-"""A target, what is asked of it and known, its margin, a cap in place of the client's, and what each choice is expected
-to have: visible tokens and thinking."""
+"""A target, its level, what is known of its answers, its margin, a cap in place of the client's, and the visible and
+thinking tokens expected of each choice."""
 
 
 def sizes(request: Request, asks: Iterable[SizeAsk]) -> list[Size]:
@@ -131,7 +131,7 @@ def sizes(request: Request, asks: Iterable[SizeAsk]) -> list[Size]:
         short = min(most, known.long)
         least, answer = min(short, rung.p90 + LEAST_ANSWER), min(short, known.lowest + LEAST_ANSWER)
         uncut = max(words * known.room + min(thoughts * known.room, known.number), known.safe, LEAST_CAP + rung.p90)
-        # A cap is tighter where more than it allows may be on its way at once, as of an answer that comes whole.
+        # A cap is the tighter bound if more than it may be in flight at once, as with an answer that comes whole.
         blind = known.ahead is None or known.ahead >= uncut
         start = known.begin + thoughts * known.start[1] + (known.ahead or 0)
         held = uncut if blind else min(uncut, start + words * known.start[0])
@@ -147,7 +147,7 @@ def sizes(request: Request, asks: Iterable[SizeAsk]) -> list[Size]:
 def sized(
     request: Request, target: Target, rung: ThinkingLevel, known: UsualOutput, margin: float, step: Estimate
 ) -> Size:
-    """As `sizes`, at a cap and for what was read as of an estimate, by what was learned since."""
+    """Returns the size at the cap and for the reading of an estimate, by what was learned since."""
     words = VISIBLE.tokens(known.visible, step.read.visible)
     thoughts = min(THINKING.tokens(known.thought, step.read.thinking), known.most_thought)
     return sizes(request, [(target, rung, known, margin, step.cap, (words, thoughts))])[0]
@@ -163,12 +163,12 @@ def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work
     thought, least = card(control, rung.effort) if thinking else 0, lowest(target, learned)
     if not control.can_stop and control.contract in NUMBERED:
         least = max(least, LEAST_THOUGHT)
-    # Thoughts that were not asked for are not expected of what has to be asked.
+    # Thinking that was not asked for is not expected of a model that has to be asked.
     prior = 0.0 if not rung.effort and control.unasked == "none" else thought / MEAN_OF_P90
     visible, thoughts = learned.laws(asked, work, prior if thinking else None)
     outputs, thinkings = learned.latest(asked)
     number, new = inf if rung.number is None else rung.number, prior_share(outputs.count)
-    # What little was asked for says how much is thought there: of what needs more, no more than a few times the most.
+    # Requests with little need show what these need; with more need a few times their maximum is expected at most.
     most = min(max(thought, CREDIBLE * thinkings.upper(LONG)) if thought else inf, number)
     ahead = None if (thinking and not control.streamed) or target.reads_on[True] else learned.ahead(target.id)
     return UsualOutput(
@@ -188,11 +188,11 @@ def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work
     )
 
 
-# Estimates once more, by what was learned since.
+# Estimates repeated by what was learned since.
 
 
 def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_cap: int | None) -> Candidate:
-    """With the holds that follow from what was learned since it was estimated."""
+    """Returns the step with the holds that follow from what was learned since it was estimated."""
     known, target, cap = step.estimate, step.target, _thinking_cap(step, request, thinking_cap)
     effort = known.effort or target.effort or request.effort or ""
     work = learned.work(known.task, known.template, known.read.stated)
@@ -206,8 +206,8 @@ def held_anew(step: Candidate, request: Request, learned: TargetStats, thinking_
 def outlook(
     target: Target, learned: TargetStats, asked: str, work: Work, cap: int | None, script: str
 ) -> tuple[ThinkingLevel, UsualOutput, InputSize]:
-    """What a target does with a kind of request: what it would be asked for where money is no object, its lowest where
-    nothing keeps within the cap; its answers; its prompts. `asked`: the effort."""
+    """Returns what a target does with a kind of request: the level that it would be asked for without regard to money,
+    or its lowest if none keeps within the cap; its answers; its prompts. `asked`: the effort."""
     rung = next(thinking_levels(target, asked, cap, learned), None) or ThinkingLevel(asked, lowest(target, learned))
     return rung, usual(target, rung, learned, work), learned.input(target, script)
 
@@ -218,41 +218,41 @@ def per_choice(request: Request, thinking_cap: int | None) -> int | None:
 
 
 def _thinking_cap(step: Candidate, request: Request, thinking_cap: int | None) -> int | None:
-    """Per choice; at most what was decided."""
+    """Returns the cap per choice; at most what was decided."""
     caps = per_choice(request, thinking_cap), step.estimate.thinking_budget
     return min([tokens for tokens in caps if tokens is not None], default=None)
 
 
 def affordable_output(step: Candidate, request: Request, nano: int) -> int:
-    """How many output tokens a choice may have so that the request's worst case costs at most `nano`."""
+    """Returns how many output tokens a choice may have so that the request's worst case costs at most `nano`."""
     return min(step.estimate.max_output, bill_of(step, request).output(nano) // request.choices)
 
 
 def worst_cost(step: Candidate, request: Request, tokens: int) -> int:
-    """nano-USD for the whole prompt and so much output, over all choices."""
+    """Returns the cost in nano-USD of the whole prompt and `tokens` of output, over all choices."""
     return structs.replace(bill_of(step, request), choices=1).amounts((tokens, 0))[0].usd
 
 
 def bill_of(step: Candidate, request: Request) -> CallPrice:
-    """What a step can cost that was estimated before."""
+    """Returns what a step that was estimated before can cost."""
     return bill(step.target, request, step.estimate.input_bound, step.estimate.at_ms)
 
 
-# Makes a request fit what is granted: a shorter answer, less thinking, or both; never one without room to answer.
+# Makes a request fit what is granted: a shorter answer, less thinking, or both; never without room to answer.
 #
 # An answer is capped before the effort is lowered, as long as the usual thinking (p90) and a short answer fit: a cap
 # that hardly any answer reaches costs nothing, less thinking costs quality.
 
 
 def within_reach(step: Candidate, request: Request, made: FittedRequest, most: Amount) -> FittedRequest:
-    """A metered stream is never asked for more than `most` pays for."""
+    """Returns `made` with what `most` pays for: a metered stream is never asked for more."""
     output = affordable_output(step, request, most.usd)
     if made.thinks and most.thinking < ENDLESS:
         thoughts = most.thinking // request.n
         if step.target.model.thinking.contract is Contract.EXACT:
             made = structs.replace(made, thinking_budget=min(made.thinking_budget or thoughts, thoughts))
         elif step.estimate.blind:
-            # Only the cap on all output keeps within bounds a thought that is not told its length, and not seen.
+            # Thinking that takes no number and is not seen is limited only by the cap on all output.
             output = min(output, thoughts)
     return made if output >= (made.max_output or step.estimate.max_output) else structs.replace(made, max_output=output)
 
@@ -260,7 +260,7 @@ def within_reach(step: Candidate, request: Request, made: FittedRequest, most: A
 def fit(
     step: Candidate, request: Request, granted: Amount, learned: TargetStats, thinking_cap: int | None = None
 ) -> FittedRequest | None:
-    """None: not even a short answer fits, or the thinking can't be kept within the cap (tokens over all choices)."""
+    """Returns how to ask for what `granted` pays; None if it is impossible. `thinking_cap`: tokens of all choices."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return FittedRequest() if step.estimate.tight.usd <= granted.usd else None
     target, known, most = step.target, step.estimate, step.estimate.cap
@@ -268,7 +268,7 @@ def fit(
     cap = _thinking_cap(step, request, thinking_cap)
     levels = list(thinking_levels(target, target.effort or request.effort or "", cap, learned))
     if cap is None and not known.effort and target.model.thinking.unasked == "none":
-        # Any word that makes it think costs more than to say none.
+        # Any level that makes it think costs more than saying none.
         levels = [rung for rung in levels if not (rung.effort and rung.thinks)]
     decided = next((at for at, rung in enumerate(levels) if rung.effort == known.effort), 0)
     exact, thinking = target.model.thinking.contract is Contract.EXACT, granted.thinking // request.choices
@@ -287,9 +287,9 @@ def fit(
 def _fitted(
     step: Candidate, request: Request, granted: Amount, rung: ThinkingLevel, figures: Size, output: int, thinking: int
 ) -> FittedRequest | None:
-    """At one level of thinking, by the tokens of a choice that are granted: nothing is lowered where a cap need not be
-    or only makes the hold true; else a shorter answer to the same thinking; else to as much of it as leaves room for an
-    answer, where the contract takes a number. The room is half of what the client allows where that is less."""
+    """Returns how to ask at one level of thinking, by the tokens of a choice that are granted. Nothing is lowered if no
+    cap is needed, or it only makes the hold true; else the answer is capped; else the thinking is lowered to leave room
+    for an answer, if the contract takes a number. That room is half of what the client allows, if that is less."""
     control, most = step.target.model.thinking, figures.most
     sizes = (most, figures.whole_thinking), (figures.tight, figures.tight_thinking)
     whole, tight = bill_of(step, request).amounts(*sizes)

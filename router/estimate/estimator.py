@@ -1,8 +1,8 @@
-"""Fitting a table of outcomes without a gateway: the gateway's own pass rates, learned from the table's scores.
+"""Fits a table of outcomes without a gateway: the gateway's own pass rates, learned from the table's scores.
 
-What a request is read as and what is learned from a score are the same as in a gateway that serves these targets and
-gets this feedback, so the benchmarks measure what is in use (docs/routing-benchmark.md). Only costs differ: a gateway
-knows tokens and prices, a table what was paid.
+Requests are read, and scores learned from, as in a gateway that serves these targets and gets this feedback, so that
+benchmarks measure what is in use (docs/routing-benchmark.md). Only costs differ: a gateway knows tokens and prices, a
+table what was paid.
 """
 
 import math
@@ -24,44 +24,44 @@ Floats = NDArray[np.float64]
 Table = Any
 """Columns by name (pandas, polars, pyarrow, a dict of lists) or a list of dicts, one for each row."""
 PRIOR_ROWS = 4.0
-"""Answers at a target's mean cost that count towards its mean in each task."""
+"""Number of answers at a target's mean cost that are added to its mean in each task."""
 ROUNDS = 4
-"""Of what targets cost and what tasks do, each by the other."""
+"""Number of rounds in which the costs of targets and the factors of tasks are computed, each by the other."""
 PENALTY = 30.0
-"""Of the ridge regression of a prompt's cost over the usual one on its traits."""
+"""Penalty of the ridge regression of a prompt's relative cost on its traits."""
 MOST_FACTOR = 1.5
-"""Logarithm of what its traits make a prompt dearer or cheaper, at most."""
+"""Maximum of the logarithm of the factor that its traits put on a prompt's cost, up or down."""
 WIDE, WIDE_ROWS = 1.0, 5.0
-"""Half of the interval of costs, in logarithms, before any is known, and how many rows that counts."""
+"""Prior of half of the interval of costs, in logarithms, and its weight in rows."""
 LEAST_GAIN = 0.2
-"""Of the best single target's expected loss, what leaving it must promise: less did not pay on kinds of prompts that
-were held out."""
+"""Minimum saving for leaving the best single target, as a share of its expected loss: less did not pay on kinds of
+prompts that were held out."""
 FEW = 8
-"""Scored rows of a target: from so many on they say what it can do (docs/estimates.md)."""
+"""Number of scored rows from which those of a target tell what it can do (docs/estimates.md)."""
 _PROVIDER = Provider(id="table", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1/v1")
 
 
 class Prediction(NamedTuple):
-    """Of n prompts (rows) and T targets (columns, as `targets`)."""
+    """Predictions for n prompts (rows) and T targets (columns, as `targets`)."""
 
     p: Floats
     """[n, T]: chance of a correct answer."""
     p_sd: Floats
-    """[n, T]: standard deviation of the pass rate of such prompts; the luck of a single answer is not in it."""
+    """[n, T]: standard deviation of the pass rate of such prompts, without the luck of a single answer."""
     cost_usd: Floats
     """[n, T]: expected cost of one answer, thinking included."""
     cost_p10: Floats
     cost_p90: Floats
     """[n, T]: four answers in five cost between these."""
     unfamiliarity: Floats
-    """[n]: 0, like what the reader was fitted on, to 1, like nothing of it."""
+    """[n]: from 0, like what the reader was fitted on, to 1, unlike all of it."""
     targets: tuple[str, ...]
     usual: tuple[Floats, Floats]
-    """[T] each: pass rate and cost, the means over the prompts of the fit."""
+    """[T] each: pass rates and costs, means over the prompts of the fit."""
 
     def choose(self, failure_cost_usd: float) -> NDArray[np.str_]:
-        """The name [n] of the target with the least cost_usd + failure_cost_usd · (1 − p) where that saves `LEAST_GAIN`
-        of what the best single target is expected to lose; that one otherwise.
+        """Returns the name [n] of the target with the least cost_usd + failure_cost_usd · (1 − p), if that saves
+        `LEAST_GAIN` of what the best single target is expected to lose; else of that one.
 
         Raises ValueError unless 0 ≤ `failure_cost_usd` < ∞.
         """
@@ -77,7 +77,7 @@ class Prediction(NamedTuple):
 
 
 class Estimator:
-    """What `fit` gives. One thread."""
+    """A fitted estimator, as `fit` returns it. For use by one thread."""
 
     def __init__(self, targets: tuple[str, ...], ignored: Counter[str]) -> None:
         self.targets = targets
@@ -94,14 +94,14 @@ class Estimator:
 
     @property
     def ignored(self) -> dict[str, int]:
-        """What could not be used, by reason: rows and prompts of the fit, and updates since."""
+        """Number of rows, prompts and updates that could not be used, by reason."""
         return {reason: count for reason, count in self._ignored.items() if count}
 
     def predict(self, prompts: Table) -> Prediction:
-        """Reads the columns `prompt`, `functions` and `prompt_id`, the latter two if they are there.
+        """Predicts for a table with the column `prompt`, and if there are any `functions` and `prompt_id`.
 
-        Costs of a target for which no cost is known are the dearest known ones; 0 where none is known at all. Raises
-        ValueError, which names the column, for a table that can't be read.
+        A target without any known cost has the dearest known one; 0 if none is known at all. Raises ValueError, which
+        names the column, for a table that can't be read.
         """
         traits = np.array([reading.traits for reading in self._read(prompts).values()]).reshape(-1, TRAITS)
         p, p_sd = self.rates.expect_each(traits)
@@ -114,7 +114,7 @@ class Estimator:
         score: float | Iterable[float],
         cost_usd: float | Iterable[float] = float("nan"),
     ) -> None:
-        """Learn from outcomes of `target`: one each for a prompt id, several ids, or a table of prompts.
+        """Learns from outcomes of `target`: one for each of a prompt id, several ids, or a table of prompts.
 
         Ids are those of prompts in the fit or in a prediction. NaN: unknown. Counted in `ignored`: unknown ids, second
         outcomes of the same id and target, and those without a score, of which only a cost is learned. Raises
@@ -140,7 +140,7 @@ class Estimator:
         self._settle()
 
     def _read(self, prompts: Table) -> dict[str, Reading]:
-        """By id, and remembered; rows without `prompt_id` are known by their number."""
+        """Returns the readings by id, and remembers them. Rows without `prompt_id` have their number as id."""
         table = _columns(prompts, "prompts")
         texts = _texts(table, "prompt", "prompts")
         functions = _texts(table, "functions", "prompts") if "functions" in table else [""] * len(texts)
@@ -150,7 +150,7 @@ class Estimator:
         return readings
 
     def learn(self, prompts: Table, answers: "Mapping[tuple[str, str], _Answers]") -> None:
-        """From the means of what is known of each prompt and model; models that are no targets are counted."""
+        """Learns the mean of the answers of each prompt and model; models that are not targets are counted."""
         self._read(prompts)
         for (prompt, model), values in answers.items():
             if model in self.targets:
@@ -169,7 +169,7 @@ class Estimator:
             self._costs.add(reading.traits.astype(np.float64), at, cost)
 
     def _settle(self) -> None:
-        """After outcomes: what is expected of the fit's prompts on average."""
+        """Computes, after outcomes, what is expected of the fit's prompts on average."""
         traits = np.array([reading.traits for reading in self._prompts.values()])
         self._costs.settle()
         self.rates.posterior.asked = self._scored.total() / max(len(self._scored), 1)
@@ -177,7 +177,7 @@ class Estimator:
 
 
 class _Costs:
-    """Means in USD by task and target, times a factor of the prompt's traits that keeps their mean."""
+    """Mean costs in USD by task and target, times a factor of the prompt's traits that keeps their mean."""
 
     def __init__(self, targets: int) -> None:
         self._rows: list[tuple[Floats, int, float]] = []
@@ -189,14 +189,14 @@ class _Costs:
         self._rows.append((traits, at, cost))
 
     def settle(self) -> None:
-        """Sums over all costs known, so that their order does not matter."""
+        """Computes the means from sums over all known costs, so that their order does not matter."""
         if not self._rows:
             return
         traits, at, cost = (np.array(column) for column in zip(*self._rows, strict=True))
         shares, sums, counts = _shares(traits), np.zeros(self._means.shape), np.zeros(self._means.shape)
         np.add.at(sums.T, at, shares * cost[:, None])
         np.add.at(counts.T, at, shares)
-        # A target of which some tasks are not known costs there what all targets' make of its others.
+        # A target without rows of some tasks costs there what all targets' costs make of its other tasks.
         usual, of_task = np.zeros(len(sums.T)), np.ones((len(TASKS), 1))
         for _ in range(ROUNDS):
             usual = sums.sum(0) / np.maximum((counts * of_task).sum(0), 1e-9)
@@ -217,7 +217,7 @@ class _Costs:
         self._bands = np.array([_band(off[paid & (at == column)], pooled) for column in range(len(usual))]).T
 
     def expected(self, traits: Floats) -> tuple[Floats, Floats, Floats]:
-        """[n, T] each: the mean, and what four costs in five lie between."""
+        """Returns [n, T] each: the mean, and the limits between which four costs in five lie."""
         factor = np.exp(np.clip(traits[:, LEARNED] @ self._factor, -MOST_FACTOR, MOST_FACTOR)) * self._scale
         mean = (_shares(traits) @ self._means) * factor[:, None]
         low, high = np.exp(self._bands)
@@ -225,28 +225,28 @@ class _Costs:
 
 
 def _shares(traits: Floats) -> Floats:
-    """[n, tasks]: how likely each is, 1 in all."""
+    """Returns [n, tasks]: probability of each task, 1 in all."""
     shares = np.maximum(traits[:, SHARE:], 0.0) + 1e-9
     return np.asarray(shares / shares.sum(1, keepdims=True))
 
 
 def _band(off: Floats, prior: Floats) -> Floats:
-    """[2]: the 10 % and the 90 % quantile, leaning on `prior`."""
+    """Returns [2]: the 10 % and the 90 % quantile, shrunk to `prior`."""
     own = np.quantile(off, (0.1, 0.9)) if len(off) else prior
     return np.asarray((len(off) * own + WIDE_ROWS * prior) / (len(off) + WIDE_ROWS))
 
 
 def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Estimator:
-    """Pass rates and costs of each target, from what came of prompts.
+    """Fits pass rates and costs of each target to outcomes of prompts.
 
     `prompts`: columns `prompt_id`, `prompt` and, if there are any, `functions` (tools in JSON). `rows`: `prompt_id`,
     `model`, `score` (0 … 1, NaN: unknown) and, if known, `cost_usd`. `targets`: which models, in this order; else all
     with a score, by name.
 
     Counted in `Estimator.ignored`: rows without score, of prompts not given, of other targets, repeated (averaged);
-    prompts repeated or without text. A target without any cost is compared at the dearest known cost; where no target
-    has one, all compare as free. Warns of targets with fewer than `FEW` scored rows. Raises ValueError, which names the
-    column and the remedy, for missing columns, values that can't be true, a target without scores, and nothing to fit.
+    prompts repeated or without text. A target without any cost has the dearest known cost; if none has one, all are
+    free. Warns of targets with fewer than `FEW` scored rows. Raises ValueError, which names the column and the remedy,
+    for missing columns, values that can't be true, a target without scores, and nothing to fit.
     """
     table = _columns(prompts, "prompts")
     ids, texts = _names(table, "prompt_id", "prompts"), _texts(table, "prompt", "prompts")
@@ -272,13 +272,13 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
 
 
 _Answers = tuple[list[float], list[float]]
-"""All that one model answered to one prompt: known scores, known costs."""
+"""Known scores and known costs of one model's answers to one prompt."""
 
 
 def _answers(
     rows: Mapping[str, list[Any]], known: Container[str], ignored: Counter[str]
 ) -> dict[tuple[str, str], _Answers]:
-    """By prompt id and model. ValueError where a value can only be a mistake."""
+    """Returns the answers by prompt id and model. Raises ValueError for values that can only be mistakes."""
     prompts, models = _names(rows, "prompt_id", "rows"), _names(rows, "model", "rows")
     scores = _numbers(rows, "score")
     costs = _numbers(rows, "cost_usd") if "cost_usd" in rows else [math.nan] * len(scores)
@@ -299,23 +299,23 @@ def _answers(
 
 
 def read(text: str, functions: str = "") -> Reading:
-    """A prompt as the gateway reads it; `functions`: the tools offered, in JSON."""
+    """Returns the reading of a prompt, as in the gateway. `functions`: the tools offered, in JSON."""
     return load().reading(of_text(text, functions), None)
 
 
 def outcome(target: str, reading: Reading, score: float) -> Outcome:
-    """The score of an answer, as feedback."""
+    """Returns the score of an answer as feedback."""
     task, traits = TASKS[int(reading.traits[SHARE:].argmax())], reading.packed()
     return Outcome(
         request_id="", target=target, source="", score=score, task=task, traits=traits, expected=0.0, given_ms=0
     )
 
 
-# Tables of several kinds
+# Tables of several kinds.
 
 
 def _columns(table: Table, name: str) -> dict[str, list[Any]]:
-    """Every column as a list. ValueError: no table, or columns of different lengths."""
+    """Returns every column as a list. Raises ValueError without a table, or if columns differ in length."""
     if isinstance(table, Sequence):
         if isinstance(table, str | bytes) or not all(isinstance(row, Mapping) for row in table):
             raise ValueError(f"{name}: a list must hold one dict for each row")
@@ -336,12 +336,12 @@ def _column(table: Mapping[str, list[Any]], key: str, name: str) -> list[Any]:
 
 
 def _absent(value: Any) -> bool:
-    """None, NaN, and what pandas writes for them."""
+    """Returns whether a value is None, NaN, or what pandas writes for them."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
 def _texts(table: Mapping[str, list[Any]], key: str, name: str) -> list[str]:
-    """Empty for what is absent."""
+    """Returns the texts of a column; empty for absent ones."""
     texts = ["" if _absent(value) else value for value in _column(table, key, name)]
     if wrong := next((value for value in texts if not isinstance(value, str)), None):
         raise ValueError(f"{name}: column {key!r} holds a {type(wrong).__name__}; text is needed")
@@ -356,7 +356,7 @@ def _names(table: Mapping[str, list[Any]], key: str, name: str) -> list[str]:
 
 
 def _numbers(table: Mapping[str, list[Any]], key: str) -> list[float]:
-    """NaN for what is absent."""
+    """Returns the numbers of a column; NaN for absent ones."""
     try:
         values = [math.nan if _absent(value) else float(value) for value in _column(table, key, "rows")]
     except (TypeError, ValueError):
@@ -366,7 +366,7 @@ def _numbers(table: Mapping[str, list[Any]], key: str) -> list[float]:
 
 
 def _each(values: float | Iterable[float], number: int, key: str) -> list[float]:
-    """One value for all, or one for each."""
+    """Returns a value for each: one for all is repeated."""
     each = [float(values)] * number if isinstance(values, float | int) else list(values)
     if len(each) != number:
         raise ValueError(f"{key} has {len(each)} values for {number} prompts; give one, or one for each")
@@ -375,7 +375,7 @@ def _each(values: float | Iterable[float], number: int, key: str) -> list[float]
 
 
 def _check(key: str, values: Iterable[float]) -> None:
-    """ValueError where scores or costs can only be a mistake."""
+    """Raises ValueError for scores or costs that can only be mistakes."""
     known = [value for value in values if not math.isnan(value)]
     if key == "score" and not all(0 <= value <= 1 for value in known):
         raise ValueError("column 'score' leaves 0 … 1; divide it by its maximum")

@@ -1,4 +1,4 @@
-"""All targets of a route at once: what an answer of each would cost, how long it takes, how likely it is right."""
+"""Forecasts of all targets of a route at once: what an answer of each costs, how long it takes, its pass rate."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -48,30 +48,30 @@ PRIOR_SPREAD = 0.87
 """Standard deviation of the logarithm of output tokens, given the text: a text predicts cost within a factor of 1.8 at
 the median (public outcomes with true tokens)."""
 LEAST_SPREAD = 0.2
-"""The same prompt twice: a factor of 1.13 to 1.17 at the median, more at the tails."""
+"""Minimum standard deviation: the same prompt twice differs by 1.13 to 1.17 at the median, more at the tails."""
 FRESH_MS = 1_000
-"""What is known of tokens and paces is read again after so long …"""
+"""Time in ms after which what is known of tokens and paces is read again."""
 TEMPLATE_FRESH = 10
-"""… and of a template after so many times as long: there may be hundreds."""
+"""Factor on that time for a template: there may be hundreds."""
 LEAST_PART = 0.03
-"""Of the answer that is expected: a cap below it leaves none; one above may be for a shorter answer than was read."""
+"""Share of the expected answer below which a cap leaves none; one above may suit a shorter answer than was expected."""
 PROMPT_SPREAD = 0.11
 """Standard deviation of the logarithm of a prompt's tokens, given its bytes (`TYPICAL`)."""
 CERTAIN = 4
-"""Times the tokens that are expected: an answer with room for so many fits."""
+"""Multiple of the expected tokens with room for which an answer fits for certain."""
 SURE = 1.1
-"""A chance above one over it is none: a usual cap changes nothing."""
+"""Factor on a chance, which is 1 at most: a usual cap changes nothing."""
 SIZE_STEP = 1.02
-"""Prompts near or beyond the size at which some rate changes are told apart by this factor."""
+"""Factor by which prompts are told apart near or beyond the size at which some rate changes."""
 NEAR = 4
-"""A prompt may have so many times the tokens of its rough count."""
+"""Maximum ratio of a prompt's tokens to its rough count."""
 MOST_KNOWN = 1_024
-"""Kinds of work remembered: efforts, caps and templates are the clients' own."""
+"""Maximum number of kinds of work cached: efforts, caps and templates are the clients' own."""
 _LEAST = 1e-9
 _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
-"""Of a prompt, of an answer, and of what of it is worth something."""
+"""Spreads of a prompt, of an answer, and of the part of it that is worth something."""
 _Levels = tuple[tuple[str, int | None], ...]
-"""Effort and thinking tokens that each target is asked for; none: as request and policy say."""
+"""Effort and thinking tokens that each target is asked for; empty if as request and policy say."""
 _AS_ASKED = ("", None)
 _ID = attrgetter("id")
 _EMPTY = Queue()
@@ -80,18 +80,18 @@ NO_QUEUES: Queues = {}
 
 
 class ForecastInput(Struct, frozen=True):
-    """One request, as far as what targets would do with it hangs on it."""
+    """One request, as far as forecasts depend on it."""
 
     request: Request
     seen: Classification
     at_ms: int = 0
-    """When the prices are those of (Unix)."""
+    """Time of the prices (Unix ms)."""
     cached: CachedPrompt = COLD
     counts: Counts = UNCOUNTED
     task: Task | None = None
     read: TokensRead = USUAL_READ
     cap: int | None = None
-    """Thinking tokens that a choice may have: all three follow."""
+    """Thinking tokens that a choice may have. `task`, `read` and `cap` follow from the request."""
 
     def __post_init__(self) -> None:
         classification = self.seen
@@ -103,7 +103,7 @@ class ForecastInput(Struct, frozen=True):
 
 
 class _WorkKey(NamedTuple):
-    """What tokens and rates hang on, besides the target. `size`: rough input tokens, where rates hang on them."""
+    """What tokens and rates depend on, besides the target. `size`: rough input tokens, if rates depend on them."""
 
     kind: Work
     effort: str
@@ -112,62 +112,62 @@ class _WorkKey(NamedTuple):
     tier: str
     size: int
     asks: int
-    """For caching: 1, 2 for long."""
+    """1 for caching, 2 for long caching, 0 for none."""
 
 
 class _KnownWork(Struct, frozen=True, eq=False):
-    """Of one kind of work, for some targets. Tokens of one choice, money in nano-USD per token, times in ms."""
+    """What is known of one kind of work, for some targets. Tokens of one choice, nano-USD per token, times in ms."""
 
     at_ms: int
     at: Index
-    """Among all targets."""
+    """Indexes among all targets."""
     nothing: Vector
     """Zeros."""
     usual: tuple[Vector, Vector]
-    """Output and thinking of a choice of a usual request, whatever its caps …"""
+    """Output and thinking of a choice of a usual request, without caps."""
     usual_answer: tuple[Vector, Vector, Vector]
-    """… and its `answer`, where the client has no cap."""
+    """`answer` for `usual`, if the client has no cap."""
     failing: Vector
     """See `PassRateModel.failing`."""
     sent: Vector
-    """Input tokens for each of the rough count …"""
+    """Input tokens for each of the rough count."""
     sent_base: Vector
-    """… and whatever that is, those of its template among them."""
+    """Input tokens of every prompt besides, those of the target's template among them."""
     visible: Vector
-    """`law_table` of visible tokens, by those that were read (see `LengthLaw`) …"""
+    """`law_table` of visible tokens, by those that were read (see `LengthLaw`)."""
     thought: Vector
-    """… and of thinking tokens by the need to think …"""
+    """`law_table` of thinking tokens, by the need to think."""
     most_thought: Vector
-    """… and at most."""
+    """Maximum thinking tokens."""
     most: Vector
     context: Vector
     least: Vector
-    """Tokens of a prompt from which on it is kept."""
+    """Minimum length in tokens of a prompt that is cached."""
     rate_in: Vector
     rate_read: Vector
-    """Of input that is read from a cache …"""
+    """Rate of input that is read from a cache."""
     rate_write: Vector
-    """… and of what is not, of a prompt that is kept."""
+    """Rate of other input in a prompt that is cached."""
     fee: Vector
-    """Of a call, beside its tokens."""
+    """Cost of a call besides its tokens, in nano-USD."""
     rate_out: Vector
     rate_more: Vector
-    """By which thinking is dearer than other output."""
+    """What thinking costs more than other output."""
     first_ms: Vector
     each_ms: Vector
     low: Vector
-    """Quantiles of the output, ÷ its mean: 10 %, 90 % …"""
+    """10 % quantile of the output ÷ its mean; `high` is the 90 % quantile."""
     high: Vector
     slow: Vector
-    """… of its time, 90 %; and of that for an output whose length is known."""
+    """90 % quantile of the time ÷ its mean; `slow_each` is that for an output of known length."""
     slow_each: Vector
     thinks: bool = True
-    """Any of them does."""
+    """Whether any of the targets thinks."""
     writes: bool = True
-    """To write a prompt to a cache costs more, or less, than to send it, at any of them."""
+    """Whether writing a prompt to a cache costs more or less than sending it, at any of the targets."""
 
     def answer(self, output: Vector, thinking: Vector, most: Vector) -> tuple[Vector, Vector, Vector]:
-        """Of one choice that has no more than `most` tokens: all output, thinking, and what they cost."""
+        """Returns, for a choice of at most `most` tokens: all output, thinking, and the cost of both."""
         output = np.minimum(output, most)
         if not self.thinks:
             return output, self.nothing, output * self.rate_out
@@ -180,25 +180,25 @@ class _Money(Struct, frozen=True, eq=False):
 
     known: _KnownWork
     whole_prompt: Vector
-    """Its tokens, also where they are beyond the context …"""
+    """Tokens of the prompt, even beyond the context."""
     cached: Vector
-    """… and those that are read from a cache."""
+    """Prompt tokens that are read from a cache."""
     most: Vector
-    """Output tokens that a choice may have …"""
+    """Maximum output tokens of a choice."""
     each: Vector
-    """… and has."""
+    """Expected output tokens of a choice."""
     fixed: Vector
-    """What the prompt costs …"""
+    """Cost of the prompt."""
     out: Vector
-    """… and the output."""
+    """Cost of the output."""
     later: tuple[tuple[float, float], Vector] | None
     foretold: tuple[Vector, ...]
-    """See `Forecast`."""
+    """See `Forecast.foretold`."""
 
     def whole(self, request: Request) -> Vector:
-        """Chance that an answer is whole: it fits beside the prompt and below what the target writes at most, and its
-        thoughts with a part of it that is worth something below the client's own cap. It is 1 with far more room than
-        the usual length."""
+        """Returns the chances that answers are whole: they fit besides the prompt and below what the target writes at
+        most, and the thinking with a part that is worth something fits below the client's own cap. It is 1 with far
+        more room than the usual length."""
         context, prompt, (*_, written, thinking) = self.known.context, self.whole_prompt, self.foretold
         if request.endpoint is Endpoint.EMBEDDINGS:
             return _fits(np.array((prompt,)), context, _SPREADS[:1])
@@ -210,8 +210,8 @@ class _Money(Struct, frozen=True, eq=False):
         return _fits(np.array((prompt, written, least)), rooms, _SPREADS)
 
     def ranges(self, p_sd: Callable[[], Vector], targets: Sequence[Target], queues: Queues) -> ForecastRanges:
-        """Times have what a request waits at each target. A queue of n takes about so long as n draws of an exponential
-        distribution: its deviation is its mean ÷ √n."""
+        """Returns ranges of costs and times, with the wait at each target. A queue of n takes about as long as n draws
+        of an exponential distribution: its standard deviation is its mean ÷ √n."""
         known, fixed, out, first_ms = self.known, self.fixed, self.out, self.known.first_ms
         room, written = self.most / np.maximum(self.each, _LEAST), self.each * known.each_ms
         total_ms, slow_ms = first_ms + written, first_ms + written * np.minimum(known.slow, room * known.slow_each)
@@ -227,7 +227,7 @@ class _Money(Struct, frozen=True, eq=False):
 
 
 class Forecaster:
-    """Of one policy's targets. `learned` and `rates` outlive it."""
+    """Forecasts for one policy's targets. `learned` and `rates` outlive it."""
 
     def __init__(
         self, targets: Sequence[Target], learned: TargetStats, rates: PassRateModel, fresh_ms: int = FRESH_MS
@@ -245,7 +245,7 @@ class Forecaster:
         queues: Queues = NO_QUEUES,
         fits: Sequence[FittedRequest | None] = (),
     ) -> Forecast:
-        """In the order of `targets`. `fits`: how each is asked (see `afforded`)."""
+        """Returns the forecast, in the order of `targets`. `fits`: how each is asked (see `afforded`)."""
         request, money = asked.request, self._money(targets, asked, fits)
         known, (*_, usual_out) = money.known, money.known.usual_answer
         if request.max_output is not None or request.endpoint is Endpoint.EMBEDDINGS:
@@ -281,8 +281,8 @@ class Forecaster:
         holds: bool = True,
         foretold: Sequence[Vector] | None = None,
     ) -> list[Estimate]:
-        """`fits`: how each is asked (see `afforded`); `foretold`: what they were chosen by. Without `holds` what it may
-        cost at most is left out, which is most of the work."""
+        """Returns the estimate of each target. `fits`: how each is asked (see `afforded`); `foretold`: what they were
+        chosen by. Without `holds` the maximum costs are left out, which are most of the work."""
         if not targets:
             return []
         columns = self._money(targets, asked, fits).foretold if foretold is None else foretold
@@ -333,7 +333,7 @@ class Forecaster:
     def afforded(
         self, targets: Sequence[Target], asked: ForecastInput, limit: Amount, thinking_cap: int | None
     ) -> list[FittedRequest | None]:
-        """How each target would be asked so that `limit` pays for it; None: see `fit`."""
+        """Returns how each target would be asked so that `limit` pays for it; None: see `fit`."""
         fits: list[FittedRequest | None] = []
         for step in map(Candidate, targets, self.estimates(targets, asked)):
             if thinking_cap is None and step.estimate.whole.beyond(limit) == Amount():
@@ -378,7 +378,7 @@ class Forecaster:
         request, at_ms = asked.request, asked.at_ms
         levels = tuple([(row.effort or "", row.thinking_budget) if row else _AS_ASKED for row in fits])
         asks = int(request.caches) + int(request.caches_long)
-        # Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound.
+        # Rounded; 0 if the prompt is too short for any rate to change. Without images and audio.
         steps, size, rough = self._steps, 0, request.rough_tokens
         if steps and rough * NEAR > steps[0]:
             size = round(SIZE_STEP ** round(log(min(rough, steps[-1] * NEAR), SIZE_STEP)))
@@ -403,7 +403,7 @@ class Forecaster:
         visible, thought = law_table(visible_laws), law_table(thought_laws)
         words = VISIBLE.each(visible, USUAL_READ.visible)
         thoughts = np.minimum(THINKING.each(thought, USUAL_READ.thinking), most_thought)
-        # Of an answer of which either may be nearly all.
+        # For an answer of which either may be nearly all.
         excess = np.array([[law.excess for law in laws] for laws in (visible_laws, thought_laws)])
         excess = (words * excess[0] + thoughts * excess[1]) / (words + thoughts)
         spread = np.minimum(np.maximum(np.sqrt(2 * excess), LEAST_SPREAD), Z90)
@@ -431,10 +431,10 @@ class Forecaster:
         return numbers, known.visible, known.thought
 
     def _rates_of(self, target: Target, work: _WorkKey, size: int, at_ms: int) -> tuple[float, ...]:
-        """nano-USD per token: input, that which is read from a cache, or written, output, and what thinking costs more;
-        before output what a call costs beside its tokens.
+        """Returns rates in nano-USD per token: input; read from a cache; written to one; then the cost of a call
+        besides tokens; then output, and what thinking costs more.
 
-        What runs here costs what its machine does, shared by all that it writes meanwhile, until that is measured.
+        A local target costs what its machine does, shared by all that it writes meanwhile, until a price is measured.
         """
         throughput = self.learned.pace(target.id).throughput
         if target.hourly is not None and throughput > 0 and not is_measured(target.model.price):
@@ -450,8 +450,8 @@ class Forecaster:
 
 
 def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
-    """[T]: chance that no lognormal number of these means [n, T] is above its room; the logistic curve stands for the
-    normal one."""
+    """Returns [T]: chance that no lognormal number with these means [n, T] is above its room. A logistic curve replaces
+    the normal one."""
     far = np.log(np.maximum(rooms, 1.0) / np.maximum(tokens, 1.0)) + spreads * spreads / 2
     chances = SURE / (1 + np.exp(far * (-1.702 / spreads)))
     whole: Vector = np.minimum(chances, 1.0).prod(axis=0)
@@ -461,8 +461,8 @@ def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
 def _input(
     known: _KnownWork, cached: CachedPrompt, targets: Sequence[Target], sent: Vector
 ) -> tuple[Vector, Vector, tuple[tuple[float, float], Vector] | None]:
-    """Of prompts of `sent` tokens: what is read from caches, what all of it costs, and what of that is for later ones.
-    What is long enough to be kept, and is not in the cache yet, is written to it."""
+    """Returns, for prompts of `sent` tokens: what is read from caches, what all input costs, and what of that later
+    requests gain by. A prompt long enough to be cached is written to a cache that does not have it."""
     begins = np.array((sent, sent * cached.shared))
     cacheable = (begins >= known.least) & (known.rate_read < known.rate_in)
     reads = np.array([cached.reads.get(target.id, 0.0) for target in targets])
@@ -477,14 +477,14 @@ def _input(
 
 
 def usual_ms(target: Target, learned: TargetStats) -> float:
-    """Over all that it is asked."""
+    """Returns the mean in ms over all requests."""
     pace, (visible, thought) = learned.pace(target.id), learned.laws((target.id, target.effort or ""), ALL_WORK, 0.0)
     tokens = VISIBLE.tokens(visible, USUAL_OUTPUT) + THINKING.tokens(thought, USUAL_THINKING)
     return pace.first_ms + tokens * pace.ms_per_token
 
 
 def takes_ms(step: Candidate, learned: TargetStats, choices: int) -> tuple[float, float]:
-    """With this request, whose choices are written side by side: mean and 90 % quantile, for a length as expected."""
+    """Returns mean and 90 % quantile in ms, at the expected length. Choices are written side by side."""
     pace = learned.pace(step.target.id)
     first_ms, written_ms, sd = pace.first_ms, step.estimate.output_tokens / choices * pace.ms_per_token, pace.sd
     return first_ms + written_ms, first_ms + written_ms * exp(Z90 * sd - sd * sd / 2)

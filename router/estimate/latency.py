@@ -1,4 +1,4 @@
-"""Latency and load of targets, as means that forget."""
+"""Latency and load of targets as fading means, and prices that were measured or corrected."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -9,44 +9,44 @@ from msgspec import Struct, field, structs
 from router.types.price import MEASURED, Price, Rule
 from router.types.target import Target
 
-# How long targets take, and how much of them is used: means that forget, from the attempts that ended.
+# How long targets take, and how busy they are: fading means over the attempts that ended.
 
 PRIOR_FIRST_MS = 800.0
 PRIOR_MS_PER_TOKEN = 16.0
-"""60 tokens a second: a usual remote model. Both before anything was seen."""
+"""Time per token of a usual remote model, 60 tokens a second; both hold before anything was observed."""
 PRIOR_SD = 0.7
-"""Of the logarithm: a factor of two either way."""
+"""Standard deviation of the logarithm: a factor of two either way."""
 PRIOR_WEIGHT = 3.0
 KEEP = 0.97
-"""What an observation weighs after the next one: a change of pace is seen within some dozen requests."""
+"""Weight of an observation after the next one: a change of pace is seen within some dozen requests."""
 _LEAST_MS = 1.0
 _MOST_STRETCHES = 32
-"""Remembered times of work without a pause: requests that end later began before so many pauses at most."""
+"""Maximum number of stretches of work without a pause that are remembered, for requests that overlap them."""
 
 
 class Pace(Struct):
-    """Of one target. Means and variances of logarithms, as sums that forget, the prior like any other observation."""
+    """Pace of a target: fading sums of logarithms for means and variances; the prior counts as observations."""
 
     first: float = PRIOR_WEIGHT * log(PRIOR_FIRST_MS)
     first_weight: float = PRIOR_WEIGHT
     prior: float = PRIOR_WEIGHT
-    """What is left of its weight."""
+    """Weight that is left of the prior."""
     each: float = 0.0
     squares: float = 0.0
     weight: float = 0.0
-    """0: nothing was seen."""
+    """Weight of all observations; 0 if there are none."""
     busy_ms: float = 0.0
     tokens: float = 0.0
     stretches: list[tuple[float, float]] = field(default_factory=list)
 
     def observe(self, *, first_ms: int | None, total_ms: int, output: int, ended_ms: int) -> None:
-        """`first_ms`: of a stream only, for otherwise it says nothing of its own."""
+        """Adds an attempt. `first_ms` is known only of a stream: None otherwise."""
         if output <= 0 or total_ms <= 0:
             return
         if first_ms is not None:
             self.first = self.first * KEEP + log(max(first_ms, _LEAST_MS))
             self.first_weight = self.first_weight * KEEP + 1
-        # Where the first byte was not seen it was as late as usual, but the answer took at least as long as it.
+        # If the first byte was not seen, it was as late as usual, but no later than half-way.
         begun = min(self.first_ms, total_ms / 2) if first_ms is None else first_ms
         each = log(max(total_ms - begun, _LEAST_MS) / output)
         self.each = self.each * KEEP + each
@@ -57,7 +57,7 @@ class Pace(Struct):
         self.tokens = self.tokens * KEEP + output
 
     def _new(self, began: float, ended: float) -> float:
-        """How much of this time nothing else was known to run in: time counts once, however many requests share it."""
+        """Returns how much of this time no other known request ran: time counts once, however many share it."""
         new, apart = ended - began, []
         for since, until in self.stretches:
             if until < began or ended < since:
@@ -74,37 +74,37 @@ class Pace(Struct):
 
     @property
     def ms_per_token(self) -> float:
-        """Expected, once the first is there."""
+        """Expected time in ms per token after the first byte."""
         return self.median_ms(PRIOR_MS_PER_TOKEN) * exp(self.sd**2 / 2)
 
     def median_ms(self, prior_ms: float) -> float:
-        """Of a token, where one takes `prior_ms` before anything was seen."""
+        """Returns the median time in ms per token, with `prior_ms` as the prior."""
         return exp((self.each + self.prior * log(prior_ms)) / (self.weight + self.prior))
 
     @property
     def sd(self) -> float:
-        """Of the logarithm of the time that a token takes."""
+        """Standard deviation of the logarithm of the time per token."""
         mean = self.each / self.weight if self.weight else 0.0
         scatter = max(0.0, self.squares - self.weight * mean * mean)
         return sqrt((scatter + self.prior * PRIOR_SD**2) / (self.weight + self.prior))
 
     @property
     def throughput(self) -> float:
-        """Output tokens per second while it works, over all of its requests at once; 0: not seen yet."""
+        """Output tokens per second while it works, over all of its concurrent requests; 0 if unknown."""
         return self.tokens * 1000 / self.busy_ms if self.busy_ms > 0 else 0.0
 
 
-# What a token of a local engine costs, by what was measured: in place of its list price.
+# What a token of a local engine costs by measurement, in place of its list price.
 
 SERVED = 32
-"""Answers of a target's own model after one of a dearer model until the next are held at its own price again."""
+"""Number of answers of a target's own model, after one of a dearer model, until it is held at its own price again."""
 MOST_KNOWN = 4_096
-"""Lists of targets remembered: a policy has one for each of its routes and targets."""
+"""Maximum number of lists of targets remembered: a policy has one for each of its routes and targets."""
 
 
 class Measured:
-    """Prices by engine's name, as last published; what statements taught of the prices of models; and those of dearer
-    models that answered in a target's place. In force for requests that are decided from then on.
+    """Prices in force instead of list prices: measured ones of engines, corrections of models' prices by statements,
+    and prices of dearer models that answered in a target's place. They apply to requests decided later.
 
     The same targets are the same objects until another price is published for them.
     """
@@ -113,21 +113,21 @@ class Measured:
         self._prices: Mapping[str, Price] = {}
         self._factors: Mapping[str, float] = {}
         self._served: dict[str, tuple[Price, int]] = {}
-        """By target: the price of the model that answered, and for how many answers more it is held."""
+        """Target → price of the model that answered, and the number of answers for which it stays in force."""
         self._lists: dict[int, tuple[tuple[Target, ...], tuple[Target, ...]]] = {}
-        """By identity: what was asked for, which stays alive here, and the answer."""
+        """Identity of a list of targets → that list, which is kept alive here, and the priced one."""
         self._targets: dict[int, tuple[Target, Target]] = {}
 
     def publish(self, prices: Mapping[str, Price]) -> None:
-        """All that are known."""
+        """Replaces the measured prices, by name of the engine."""
         self._prices, self._lists = dict(prices), {}
 
     def correct(self, factors: Mapping[str, float]) -> None:
-        """By id of a model: what its provider bills ÷ its price."""
+        """Replaces the corrections, by id of the model: what its provider bills ÷ its price."""
         self._factors, self._lists, self._targets = factors, {}, {}
 
     def served(self, target: Target, price: Price | None) -> None:
-        """An answer of the target was charged at `price`, its own or that of another model."""
+        """Records that an answer of the target was charged at `price`: its own, or that of another model."""
         before, left = self._served.get(target.id, (None, 0))
         likely = structs.replace(target, served=before)
         if price is not None and (price is before or likely.at(price) is not likely):
@@ -140,7 +140,7 @@ class Measured:
             self._lists = {}
 
     def priced(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
-        """The targets, at what they were measured to cost."""
+        """Returns the targets with the prices in force."""
         if not self._prices and not self._factors and not self._served:
             return targets
         known = self._lists.get(id(targets))
@@ -151,7 +151,7 @@ class Measured:
         return known[1]
 
     def _one(self, target: Target) -> Target:
-        """Where the policy does not say what an hour costs, nothing is measured."""
+        """Returns a target with its price in force. Without a stated hourly cost its engine's is not measured."""
         price = self._prices.get(target.engine.name) if target.engine is not None and target.hourly else None
         if price is None and target.model.price is not None and target.model.id in self._factors:
             price = corrected(target.model.price, self._factors[target.model.id])
@@ -168,7 +168,7 @@ class Measured:
 
 
 def corrected(price: Price, factor: float) -> Price:
-    """Every token rate of a price times what statements taught."""
+    """Returns a price whose token rates are multiplied by what statements taught."""
     ratio = Fraction(factor).limit_denominator(10_000)
     rule = Rule(times=(ratio.numerator, ratio.denominator))
     return structs.replace(price, rules=(*price.rules, rule), version=f"{price.version}, billed {factor:.4f} times")

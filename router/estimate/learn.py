@@ -1,4 +1,4 @@
-"""What attempts taught of targets: quantiles of tokens, lengths against what was read, margins, paces, times."""
+"""What was learned from attempts: quantiles of tokens, lengths relative to what was read, margins, paces, times."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping
@@ -29,38 +29,38 @@ from router.types.attempt import AttemptSample, TextBytes
 from router.types.request import application_of
 from router.types.target import Target, Task
 
-# How many bytes tokens of streams have.
+# How many bytes the tokens of streams have.
 
 MILLE = 1_000
-"""Ratios are kept in thousandths."""
+"""Ratios are stored in thousandths."""
 SAME_SHARE = 0.99
-"""Of streams of a kind: they have no fewer bytes in a token, nor more of other kinds, than they are metered by."""
+"""Share of the streams of a kind that have no fewer bytes per token, and no more of other kinds, than is learned."""
 BYTES_PER_OUTPUT_TOKEN = 2.0
-"""Of the words of a stream before any such was counted; of all else one …"""
+"""Bytes per token of the words of a stream, before any was counted; of all other text one."""
 BESIDE = 500
-"""… and the bytes of other kinds for a thousand of its own. What goes beyond has a token a byte: none is shorter."""
+"""Bytes of other kinds per thousand of its own, before any was counted. Bytes beyond that count as a token each."""
 MEAN_OUTPUT_BYTES = 3.5
-"""Of a token, before any was counted: of English it is 4.2, and what is estimated by it should not be too little."""
+"""Mean bytes per token, before any was counted: below the 4.2 of English, so that estimates are not too low."""
 METERED, BOOKED = (int(BYTES_PER_OUTPUT_TOKEN * MILLE), BESIDE), (int(MEAN_OUTPUT_BYTES * MILLE), 0)
-"""Both, while a stream is metered, and where what it had is booked without a count."""
+"""Priors of both: while a stream is metered, and when its text is booked without a count."""
 
 
 class TokenSizes:
-    """How many bytes the tokens of a target's streams have, by the kind of text that most of each was."""
+    """Bytes per token of a target's streams, by the kind of text that most of each was."""
 
     def __init__(self) -> None:
         self._kinds = [(QuantileWindow(), QuantileWindow()) for _ in TextBytes._fields]
 
     def add(self, text: TextBytes, tokens: int) -> None:
-        """Of a whole stream."""
+        """Adds a whole stream."""
         own = max(text)
         sizes, beside = self._kinds[text.index(own)]
         sizes.add(sum(text) * MILLE // tokens)
         beside.add((sum(text) - own) * MILLE // own)
 
     def tokens(self, text: TextBytes, cold: tuple[int, int]) -> float:
-        """At most: the fewest that it has as a text of any kind. `cold`: thousandths of bytes in a token of words, and
-        of bytes beside a kind's own, before any was counted."""
+        """Returns the maximum tokens of a text: the fewest that it has as a text of any kind. `cold`: thousandths of
+        bytes per token of words, and of bytes besides a kind's own, before any was counted."""
         size, saved, prior = sum(text), 0.0, cold[0]
         for own, (sizes, beside) in zip(text, self._kinds, strict=True):
             if own and (sizes.count or prior > MILLE):
@@ -74,43 +74,43 @@ class TokenSizes:
 # What targets did so far: quantiles of their latest tokens by effort, and margins after an overrun.
 
 EXTEND = 0.15
-"""A stream that has used up its hold has it raised to so much more than what it has used."""
+"""Share of what a stream has used by which its hold is raised beyond that, once it is used up."""
 OVERRUN = 1.5
-"""What an overrun does to its target's margin …"""
+"""Factor on a target's margin at an overrun."""
 MOST_MARGIN = 4.0
-"""… at most, and …"""
+"""Maximum margin of a target."""
 CALM = 0.97
-"""… what is left of the excess after each attempt that kept within its hold: half in 23."""
+"""Share of a margin's excess that is left after each attempt that kept within its hold: half after 23."""
 LONG = 0.9
-"""An answer longer than so many others is long, also if it was cut."""
+"""Share of other answers that a long answer exceeds, which is long even if it was cut."""
 HALF = 0.5
-"""Of an answer: a target whose typical stream has a larger piece does not stream."""
+"""Share of an answer: a target whose typical stream has a larger piece does not stream."""
 LONG_CUT = 2
-"""An answer that was cut says how long answers are if it had so many times what was read: nine in ten have less. It
-counts as so many times as long in the next cap."""
+"""Multiple of what was read that a cut answer must have to tell how long answers are, as nine in ten have less. In the
+next cap it counts as this many times as long."""
 NEWS, EACH = 32, 8
-"""Each of the first so many observations of a target, and of a template, is news, then one in eight: what follows from
-them is worked out again. The others wait until then, since several are learned from at the price of one."""
+"""Number of first observations of a target, and of a template, after each of which conclusions are drawn anew; and
+every how many later. Those in between wait, since several are learned from at the price of one."""
 STALE = 64
-"""Observations of all targets after which all of it is: what one does in a template says something of the others."""
+"""Number of observations of all targets after which every conclusion is recomputed: targets share templates."""
 MOST_RECALLED = 1_024
-"""Remembered conclusions of a target: they hang on the client's words and templates too."""
+"""Maximum number of conclusions cached for a target, which depend on clients' words and templates too."""
 MOST_OUTPUT_BYTES = 5.0
-"""Of a token of a whole answer, at most, before any was counted: long words, and letters that JSON escapes …"""
+"""Maximum bytes per token of a whole answer, before any was counted: long words, and letters that JSON escapes."""
 DENSER = 1.25
-"""… and how much denser than 99 % of those seen an answer may be."""
+"""Factor by which an answer may be denser than 99 % of those seen."""
 LEAST_STREAMED = 32
-"""Tokens of the shortest answer that shows whether a target streams: fewer, or in less time, may come at once …"""
+"""Minimum tokens of an answer that shows whether a target streams: shorter or quicker ones may come at once."""
 PIECES = 4
-"""… but for those that came in so many pieces."""
+"""Number of pieces from which a shorter answer shows it too."""
 IN_FLIGHT_MS = 100
-"""What a target writes in that time may be on its way: to the provider and back, and through a busy event loop."""
+"""Time in ms for which output may be in flight: to the provider and back, and through a busy event loop."""
 
 T = TypeVar("T")
 
 
 Windows = tuple[QuantileWindow, QuantileWindow]
-"""Output tokens and thinking tokens of a target at an effort."""
+"""The latest output tokens and thinking tokens of a target at an effort."""
 _UNSEEN = QuantileWindow(), QuantileWindow()
 
 
@@ -125,8 +125,8 @@ class Line(NamedTuple):
 
 
 class InputSize(NamedTuple):
-    """Of prompts, against their rough count: what is expected; an upper quantile of the ratio, in thousandths, and the
-    share that it has in the bound, beside what is known before."""
+    """Size of prompts relative to their rough count: the expected line; an upper quantile of the ratio, in thousandths;
+    and its share in the bound, besides what is known before."""
 
     line: Line = Line()
     upper: int = 0
@@ -136,27 +136,27 @@ class InputSize(NamedTuple):
 INPUT_SHARE = 0.99
 """Share of requests whose input keeps within the learned ratio."""
 INPUT_SD, INPUT_NOISE, INPUT_SMALLEST = (0.15, 20.0), 0.11, 20.0
-"""How far a line may be from the rough count; standard deviation of a prompt's tokens from it, for each of the rough
-count and those beside."""
+"""Prior standard deviations of a line's slope and base; that of a prompt's tokens, relative to the rough count plus
+`INPUT_SMALLEST`."""
 
 
 class Work(NamedTuple):
-    """What quantiles and lengths of a request are looked up by, beside its target and effort."""
+    """What quantiles and lengths of a request are looked up by, besides its target and effort."""
 
     task: TaskKind = ALL
     template: str = ""
-    """If something was seen of it; else its application; else none."""
+    """The template, if anything was seen of it; else its application; else empty."""
     news: int = 0
-    """How often there was news of it."""
+    """Counter that changes whenever conclusions about the template are to be drawn anew."""
     stated: bool = False
-    """See `TokensRead`."""
+    """Whether the request states the answer's length: see `TokensRead`."""
 
 
 ALL_WORK = Work()
 
 
 class TargetStats:
-    """In memory; `observe` every settled attempt, and at the start the last ones of the ledger, oldest first."""
+    """In memory. `observe` takes every settled attempt, and at the start the last ones of the ledger, oldest first."""
 
     def __init__(self) -> None:
         self._latest = Recent[Asked, Windows](MOST_CELLS, lambda: (QuantileWindow(), QuantileWindow()))
@@ -170,26 +170,26 @@ class TargetStats:
         self._shares = defaultdict[str, QuantileWindow](QuantileWindow)
         self._rates = defaultdict[str, QuantileWindow](QuantileWindow)
         self.rates: dict[str, float] = {}
-        """Tokens of a choice that a quick stream of a target has in a ms, once it has begun; as `ahead` knew them."""
+        """Target → tokens per ms of a choice in a quick stream, once it has begun; kept up to date by `ahead`."""
         self.worst = Counter[str]()
-        """Tokens of a target's longest answer past a cap, which each is held for: none is trusted. 0: none was."""
+        """Target → tokens of its longest answer past a cap, for which every answer is held; 0 if caps were kept."""
         self.kept_caps = set[str]()
-        """Targets of which an answer ended at its cap."""
+        """Targets with an answer that ended at its cap."""
         self._paces: dict[str, Pace] = {}
         self.margins: dict[str, float] = {}
-        """By target that overran its hold: see `margin`."""
+        """Target that overran its hold → its margin: see `margin`."""
         self.billed: Mapping[str, float] = {}
-        """By target: what its provider billed ÷ what was estimated where usage never came, as statements taught."""
+        """Target → what its provider billed ÷ what was estimated where usage never came, as statements taught."""
         self._waiting: list[tuple[AttemptSample, bool]] = []
-        """What is to be learned from, and whether it was before, unread."""
+        """Attempts to learn from, and whether each was learned from before, unread."""
         self._recalled: dict[str, dict[Hashable, Any]] = {}
         self._count, self._news = Counter[str](), False
         self.caches = Caches()
         self.measured = Measured()
-        """What local engines cost."""
+        """Prices of targets that were measured or corrected."""
 
     def observe(self, seen: AttemptSample) -> None:
-        """It is learned from before anything is concluded from what is known."""
+        """Takes an attempt, which is learned from before anything is concluded from what is known."""
         target = seen.target
         if (margin := self.margins.get(target)) is not None:
             self.margins[target] = 1 + (margin - 1) * CALM
@@ -207,20 +207,20 @@ class TargetStats:
             self.kept_caps.add(target)
 
     def reread(self, seen: AttemptSample) -> None:
-        """What an attempt teaches that was observed unread, once its text is read: how its answer follows from that."""
+        """Takes an attempt again that was observed unread, once its text is read: how its answer follows from that."""
         if not seen.cut and seen.task is not None:
             self._waiting.append((seen, True))
             self._recalled.pop(seen.target, None)
 
     def rest(self) -> None:
-        """Called at times: once no answers come any more, all is worked out again, so that all processes agree."""
+        """Called from time to time: once answers stop, all conclusions are drawn anew, so that all processes agree."""
         self.learn()
         if not self._news:
             self._recalled.clear()
         self._news = False
 
     def learn(self) -> None:
-        """From what was observed since the last time."""
+        """Learns from what was observed since the last call."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -235,8 +235,8 @@ class TargetStats:
             self._pool.add(asked, template, answers)
 
     def _watch(self, seen: AttemptSample) -> None:
-        """Its length, its prompt, its pieces and its pace. Of an answer that was cut only a length that is long even so
-        says something."""
+        """Learns an attempt's tokens, prompt, pieces and pace. Of a cut answer only a length that is long even so says
+        something."""
         target, output = seen.target, seen.output
         for window, size in zip(self._latest.used((target, seen.effort)), (output, seen.thinking), strict=True):
             if size is not None and not (seen.cut and window.count and size < window.upper(LONG)):
@@ -264,21 +264,21 @@ class TargetStats:
             pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
 
     def overrun(self, target: str) -> None:
-        """An attempt cost more than was held: its target's bounds are widened for a while."""
+        """Widens a target's bounds for a while, as an attempt cost more than was held."""
         self.margins[target] = min(MOST_MARGIN, self.margin(target) * OVERRUN)
 
     def pace(self, target: str) -> Pace:
-        """How quick the target was; as a usual one before anything was seen."""
+        """Returns the pace of the target; that of a usual one before anything was seen."""
         self.learn()
         return self._paces.get(target) or Pace()
 
     def margin(self, target: str) -> float:
-        """Factor on every bound of the target."""
+        """Returns the factor on every bound of the target."""
         return max(self.margins.get(target, 1.0), min(MOST_MARGIN, self.billed.get(target, 1.0)))
 
     def laws(self, asked: Asked, work: Work, prior: float | None) -> tuple[LengthLaw, LengthLaw]:
-        """Of visible tokens, and of thinking by the need to think. `prior`: tokens where that is all of the usual, None
-        where it does not think. Nor does what never tells thinking apart: all of its tokens count as visible."""
+        """Returns the laws of visible tokens, and of thinking tokens by the need to think. `prior`: thinking tokens for
+        full need; None if the target does not think. If thinking is never told apart, all tokens count as visible."""
         self.learn()
         row = ROWS[STATED if work.stated else work.task]
         visible, (output, thinking) = self._pool.law(VISIBLE, asked, row, work.template, 1.0), self.latest(asked)
@@ -287,12 +287,12 @@ class TargetStats:
         return visible, self._pool.law(THINKING, asked, ROWS[work.task], work.template, prior)
 
     def latest(self, asked: Asked) -> Windows:
-        """Tokens of the last answers."""
+        """Returns the tokens of the last answers."""
         self.learn()
         return self._latest.get(asked) or _UNSEEN
 
     def work(self, task: Task | None, template: str, stated: bool) -> Work:
-        """`task`: None if it was not read; `stated`: see `TokensRead`."""
+        """Returns the work that a request is. `task`: None if it was not read; `stated`: see `TokensRead`."""
         known = self._pool.templates.get(template)
         if self._waiting and (known is None or known.count < NEWS or len(self._waiting) >= EACH):
             self.learn()
@@ -305,7 +305,7 @@ class TargetStats:
         return Work(task or UNREAD, template, min(known.count, NEWS) + known.count // EACH, stated)
 
     def recall(self, target: Target, key: Hashable, conclude: Callable[..., T], *about: Any) -> T:
-        """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""
+        """Returns what `conclude` makes of what is known of the target; cached until enough is new."""
         known = self._recalled.get(target.id)
         if known is None or len(known) > MOST_RECALLED:
             known = self._recalled[target.id] = {}
@@ -316,20 +316,20 @@ class TargetStats:
         return conclusion
 
     def input(self, target: Target, script: str) -> InputSize:
-        """Of the prompts of that script."""
+        """Returns the size of the target's prompts of that script."""
         return self.recall(target, script, self._input, (target.id, script))
 
     def most_tokens(self, target: str, text: TextBytes, cold: tuple[int, int] = METERED) -> float:
-        """That a text may have. `cold`: see `TokenSizes.tokens`."""
+        """Returns the maximum number of tokens of a text. `cold`: see `TokenSizes.tokens`."""
         self.learn()
         return self._texts[target].tokens(text, cold)
 
     def mean_output_bytes(self, target: str) -> float:
-        """How many bytes of a stream are one token of it, all in all."""
+        """Returns the mean bytes per token of the target's streams."""
         return self._token_bytes(target, lambda window: window.sum // window.count, MEAN_OUTPUT_BYTES)
 
     def most_output_bytes(self, target: str) -> float:
-        """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
+        """Returns the maximum bytes per token of the target's streams: a count that makes them more is too low."""
         return self._token_bytes(target, lambda window: int(window.upper(SAME_SHARE) * DENSER), MOST_OUTPUT_BYTES)
 
     def _token_bytes(self, target: str, value: Callable[[QuantileWindow], int], prior: float) -> float:
@@ -338,10 +338,10 @@ class TargetStats:
         return prior if window is None else shrink_to_prior(value(window), window.count, int(prior * MILLE)) / MILLE
 
     def ahead(self, target: str) -> int | None:
-        """Tokens of a choice that may come, or be on their way, before the next look at a stream.
+        """Returns how many tokens of a choice may come, or be in flight, before a stream is looked at again.
 
-        None: nothing is known of that yet, or answers come in one piece, so that there is nothing to look at; or they
-        run on past their caps, so that each has to be looked at.
+        None if that is not known yet; if answers come in one piece, so that there is nothing to look at; or if they run
+        on past their caps, so that each has to be looked at.
         """
         self.learn()
         pieces, shares = self._pieces.get(target), self._shares.get(target)
@@ -354,7 +354,7 @@ class TargetStats:
         if (known := self._inputs.get(key)) is None:
             return InputSize()
         window, fading = known
-        # Bayesian linear regression, of weighted sums.
+        # Bayesian linear regression with weighted sums.
         weight, rough, squares, tokens, both = (fading.sums / INPUT_NOISE**2).tolist()
         sure_each, sure_base = INPUT_SD[0] ** -2, INPUT_SD[1] ** -2
         of_each, of_base, slanted = squares + sure_each, weight + sure_base, both + sure_each

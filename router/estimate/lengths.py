@@ -1,4 +1,4 @@
-"""How long answers are, against what was read of their requests: laws that are learned of targets and templates."""
+"""Lengths of answers relative to what was read of their requests: laws learned of targets and templates."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -17,52 +17,52 @@ TaskKind = Task | Literal["", "unread"]
 ALL: TaskKind = ""
 UNREAD: TaskKind = "unread"
 STATED = "stated"
-"""Stand for all tasks, for those that were not read, and for those of requests that state a length."""
+"""Keys for all tasks, for requests that were not read, and for those that state a length."""
 MOST_CELLS = 2_048
-"""Targets × efforts remembered; the one without news for longest is forgotten."""
+"""Maximum number of targets × efforts remembered; the one unused for longest is forgotten."""
 MOST_ASKED = 64
-"""Targets × efforts remembered of a template."""
+"""Maximum number of targets × efforts remembered of a template."""
 CREDIBLE, CREDIBLE_LEAST = 3.0, 50
-"""Times what was read, and so many tokens: an answer counts as no longer for other templates, nor as shorter than that
-part; for its own …"""
+"""Factor, and tokens added to what was read: an answer counts as no longer than the factor times both for other
+templates, and as no shorter than that part of both."""
 ODD = 3
-"""… not before so many were beyond that: one answer that never ended says nothing of those that follow."""
+"""Number of such answers from which they count in full there: one that never ended says nothing of others."""
 MOST_TAUGHT = 6.0
-"""Answers that those of one tenant, or where no keys are of one template, count for at most in what is expected of all
-others', at their mean; and those of one template for its application."""
+"""Maximum number of answers that those of one tenant (without keys, of one template) count as in what is expected of
+all others, at their mean; and those of one template for its application."""
 LENGTHS_HALF_LIFE_MS = 3 * 86_400_000
-"""Of lengths against what was read: a target that changes is followed within days. Caps forget within 128 answers."""
+"""Half-life of lengths in ms: a target that changes is followed within days. Caps forget within 128 answers."""
 VARIANCE = 0.87**2
-"""Of the logarithm of an answer's tokens, for what was read: public outcomes differ by a factor of 1.8 at the median
-from what their text foretells. The logarithm of the mean is higher by half of it, before any answer was seen …"""
+"""Variance of the logarithm of an answer's tokens, given what was read: a factor of 1.8 at the median in public
+outcomes. The logarithm of the mean is higher by half of it, before any answer was seen."""
 EXCESS_WEIGHT, MOST_EXCESS = 3.0, 1.0
-"""… which counts like so many; and it is no higher: beyond are answers that did not end."""
+"""Weight of that prior in answers; maximum by which the logarithm of the mean is higher: longer answers did not end."""
 LEAST_COUNT, LEAST_PRIOR = 0.01, 1.0
-"""Answers: less are none. Thinking tokens of a hard problem at a target that is not expected to think."""
+"""Minimum number of answers: less are none. Thinking tokens of a hard problem at a target not expected to think."""
 WITHIN, LEAST_VARIANCE = 1.2, 1e-3
-"""See `_reach`."""
+"""Factor by which `_reach` widens its range; variance below which the range is a point."""
 STEEPEST_FADE = 0.61
-"""e^(−½): how steep a bell curve of a standard deviation of 1 gets."""
+"""e^(−½): the steepest slope of a bell curve with a standard deviation of 1."""
 SMALLEST, SMALLEST_THOUGHT, LEAST_NEED = 10.0, 1.0, 0.001
-"""Tokens, and need to think, that count beside those that were read: "hi" and "hello there" differ by little."""
+"""Visible tokens, thinking tokens and need that are added everywhere: "hi" and "hello there" differ by little."""
 LITTLE_NEED = 0.1
-"""Where so much thinking is needed, an answer says half of how much is thought; where less is, none says nothing"""
+"""Need to think at which an answer counts half for thinking; with less, one without any thinking does not count."""
 ROWS: Mapping[str, int] = {ALL: 0, STATED: 1, UNREAD: 2, **{task: at for at, task in enumerate(Task, 3)}}
-"""Of sums of lengths: all that were read, those whose requests say how long they are to be, of which no other says
-anything, all that were not read, and those of each task. Answers in all rows; of their visible tokens, of their
-thinking tokens where these are known (`Lengths.sums`), and by what visible tokens are beyond `CREDIBLE`."""
+"""Rows of sums of lengths: all answers that were read; those whose requests state a length, which no other row has; all
+that were not read; and those of each task. Columns: answers; visible tokens, and thinking tokens where known
+(`Lengths.sums`); by what visible tokens are beyond `CREDIBLE`."""
 _APART = (ROWS[STATED], ROWS[UNREAD])
 _COLUMNS, _BEYOND = 19, slice(15, 19)
 _BOUNDED = slice(4, 7)
-"""Of `Lengths.sums`, what is bounded; of `_BEYOND` all but the first, which counts answers."""
+"""The columns of `Lengths.sums` that are bounded; of `_BEYOND` all but the first, which counts answers."""
 _sums = partial(Fading, (len(ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
 Asked = tuple[str, str]
 """A target and the effort that was asked for."""
 
 
 class LawPart(NamedTuple):
-    """By how much the logarithm of tokens differs from that of what was read: at usual lengths, and its change with the
-    logarithm of what was read, x (0: usual). From `low` to `high`; beyond, it fades."""
+    """How the logarithm of tokens differs from that of what was read: `level` at usual lengths, and `slope` per unit of
+    x, the logarithm of what was read (0: usual). From `low` to `high`; beyond, it fades."""
 
     level: float = 0.0
     slope: float = 0.0
@@ -74,7 +74,7 @@ NOTHING = LawPart()
 
 
 class LengthLaw(NamedTuple):
-    """How many tokens are expected for what was read: as many, times e to the power of `base` and of two parts."""
+    """How many tokens are expected for what was read: as many, times e to the power of `base` and two parts."""
 
     base: float = 0.0
     of_target: LawPart = NOTHING
@@ -83,7 +83,7 @@ class LengthLaw(NamedTuple):
     """By how much the logarithm of the mean is above the mean of the logarithms: half of their variance."""
 
     def quantile(self, deviations: float) -> float:
-        """÷ the mean: of a lognormal number of tokens, so many standard deviations of its logarithm away."""
+        """Returns the quantile of lognormal tokens ÷ their mean, at so many standard `deviations` of the logarithm."""
         return exp(deviations * (2 * self.excess) ** 0.5 - self.excess)
 
 
@@ -91,44 +91,44 @@ NO_THOUGHT = LengthLaw(-inf)
 
 
 def law_table(laws: Sequence[LengthLaw]) -> Vector:
-    """[9, T], or [1, T] where nothing was learned; see `Lengths.each`. The first row: tokens for each that was read."""
+    """Returns [9, T], or [1, T] if nothing was learned, for `Lengths.each`. The first row: factors on what was read."""
     table = np.array([(exp(law.base), *law.of_target, *law.of_template) for law in laws]).T
     return table if table[1:].any() else table[:1]
 
 
 class Lengths(NamedTuple):
-    """How a law is fitted to a kind of tokens."""
+    """How laws are fitted to one kind of tokens."""
 
     columns: slice
     least: float
     smallest: float
     usual: float
-    """Read, where x is 0."""
+    """What was read, where x is 0."""
     plain_sd: tuple[float, float]
-    """How far the level and the slope of a target for all templates may be from the prior …"""
+    """Prior standard deviations of the level and the slope of a target, for all templates."""
     template_sd: tuple[float, float]
-    """… and of a template, from those."""
+    """Prior standard deviations of the level and the slope of a template, against the target's."""
     steepest: float
-    """The slope, at most."""
+    """Maximum slope."""
     far: tuple[float, float]
-    """By so much in x beyond all whose answers were seen, 60 % of what differed there is expected: of a target, which
-    is wordy whatever it is asked; and of a template."""
+    """Distance in x, beyond all answers seen, at which 60 % of a difference is still expected: of a target, which is
+    wordy whatever it is asked; and of a template."""
     least_share: float = 0.0
-    """Tokens for each that was read: less is expected of no answer …"""
+    """Minimum number of tokens expected of an answer, for each that was read."""
     fewest: float = 0.0
-    """… nor less than this."""
+    """Minimum number of tokens expected of an answer."""
 
     def sums(self, read: float, tokens: float) -> Vector:
-        """[7], of one answer."""
+        """Returns the sums [7] of one answer."""
         x, ratio = log((read + self.least) / self.usual), (tokens + self.smallest) / (read + self.least)
         return np.array((1.0, x, x * x, x**3, log(ratio), log(ratio) * x, ratio))
 
     def tokens(self, law: LengthLaw, read: float) -> float:
-        """Expected of a request."""
+        """Returns the number of tokens expected of a request."""
         return float(self.each(law_table([law]), read)[0])
 
     def each(self, table: Vector, read: float) -> Vector:
-        """[T], as `tokens`, of the targets of a `law_table`."""
+        """Returns [T]: `tokens` for each target of a `law_table`."""
         whole = read + self.least
         x, times = log(whole / self.usual), table[0]
         if len(table) > 1:
@@ -136,17 +136,17 @@ class Lengths(NamedTuple):
             near = np.minimum(np.maximum(x, low), high)
             there = level + slope * near
             much = np.abs(there).sum(axis=0) * STEEPEST_FADE
-            # What differs much is rather of these requests; but no quicker than what was read grows, so that of a
-            # longer request no less is expected.
+            # A great difference is rather one of these requests. It fades no faster than what was read grows, so that
+            # no fewer tokens are expected of a longer request.
             width = np.maximum(np.array(self.far)[:, None] - much, much)
             times = times * np.exp((there * np.exp(((x - near) / width) ** 2 / -2)).sum(axis=0))
         least = max(read * self.least_share, self.fewest)
         return np.asarray(np.maximum(whole * times - self.smallest, least))
 
     def fitted(self, sums: Vector, prior: LengthLaw, *, of_template: bool = False) -> LengthLaw:
-        """Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
+        """Returns the law by Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
         count, of_x, squares, cubes, differs, both, ratios = sums.tolist()
-        if count < LEAST_COUNT or ratios <= 0:  # what is left of differences
+        if count < LEAST_COUNT or ratios <= 0:  # what is left when sums are subtracted
             return prior
         sds = self.template_sd if of_template else self.plain_sd
         prior_level = prior.base + prior.of_target.level + prior.of_template.level
@@ -159,7 +159,7 @@ class Lengths(NamedTuple):
             steeper = (of_level * slanted - of_x * up) / (of_level * of_slope - of_x * of_x)
             slope = min(max(prior_slope + steeper, -1.0), self.steepest)
             level = prior_level + (up - of_x * (slope - prior_slope)) / of_level
-            # The logarithm of the mean ratio, less the mean logarithm and what the slope makes of different lengths.
+            # The logarithm of the mean ratio, less the mean logarithm and the effect of the slope on different lengths.
             spread = log(ratios / count) - differs / count - slope * slope * (squares - of_x * of_x / count) / count / 2
             excess = prior.excess + (min(max(spread, 0.0), MOST_EXCESS) - prior.excess) * count / (
                 count + EXCESS_WEIGHT
@@ -175,7 +175,7 @@ class Lengths(NamedTuple):
 
 
 def _reach(mean: float, squares: float, cubes: float) -> tuple[float, float]:
-    """Of what was read, by the means of x, x² and x³: where two points that have them would be, and a fifth beyond."""
+    """Returns the range of x, by the means of x, x² and x³: between two points with these means, a fifth wider."""
     variance = squares - mean * mean
     if variance < LEAST_VARIANCE:
         return mean, mean
@@ -191,11 +191,11 @@ VISIBLE = Lengths(
 THINKING = Lengths(
     slice(8, 15), LEAST_NEED, SMALLEST_THOUGHT, USUAL_THINKING + LEAST_NEED, (0.75, 0.3), (0.75, 0.3), 0.0, (8.0, 4.0)
 )
-"""Against the need to think, a share of all of the usual thinking."""
+"""For thinking tokens, by the need to think, which is a share of the usual thinking."""
 
 
 class _Template:
-    """How long answers to the requests of a template are."""
+    """Lengths of answers to the requests of a template."""
 
     def __init__(self) -> None:
         self.sums = Recent[Asked, Fading](MOST_ASKED, _sums)
@@ -203,7 +203,7 @@ class _Template:
 
 
 def _bounded(sums: Vector, share: float = 1.0) -> Vector:
-    """[n, _COLUMNS]: without a share of what answers are beyond belief by."""
+    """Returns sums [n, _COLUMNS] without a `share` of what answers are beyond belief by."""
     bounded = sums.copy()
     bounded[:, VISIBLE.columns][:, _BOUNDED] -= sums[:, _BEYOND][:, 1:] * share
     bounded[:, _BEYOND] = 0
@@ -211,7 +211,7 @@ def _bounded(sums: Vector, share: float = 1.0) -> Vector:
 
 
 def _credible(kind: Lengths, known: _Template, asked: Asked) -> Vector:
-    """[n, 7], of a target in a template: without what a few answers there, of any target, are beyond belief by."""
+    """Returns sums [n, 7] of a target in a template, without what few answers there are beyond belief by."""
     rows = known.sums[asked].left(known.at_ms)
     if kind is not VISIBLE:
         return rows[:, kind.columns]
@@ -220,8 +220,8 @@ def _credible(kind: Lengths, known: _Template, asked: Asked) -> Vector:
 
 
 class LengthPool:
-    """How long answers are against what was read of their requests: of each target for all templates, and of each
-    template for all targets. Sums, so that all who read the same answers come to the same in whatever order."""
+    """Lengths of answers relative to what was read: of each target for all templates, and of each template for all
+    targets. Kept as sums, so that all processes that read the same answers agree, in whatever order."""
 
     def __init__(self) -> None:
         self._groups = Pooled(MOST_TAUGHT, (len(ROWS), _COLUMNS), LENGTHS_HALF_LIFE_MS)
@@ -229,7 +229,7 @@ class LengthPool:
         self.templates, self._totals = Recent[str, _Template](MOST_TEMPLATES, _Template, str), dict[object, Vector]()
 
     def add(self, asked: Asked, template: str, answers: Sequence[AttemptSample]) -> None:
-        """Of one target, effort and template, oldest first."""
+        """Adds answers of one target, effort and template, oldest first."""
         self._totals.clear()
         at_ms = max(sample.ended_ms for sample in answers)
         sums = np.zeros((len(ROWS), _COLUMNS))
@@ -240,7 +240,7 @@ class LengthPool:
             visible, usual = max(output - (thinking or 0), 0), read + CREDIBLE_LEAST
             of_visible = [ROWS[STATED]] if stated else rows
             lengths = VISIBLE.sums(read, visible)
-            sums[:, 0] += share  # the weight, for all rows alike, so that they go on to add up
+            sums[:, 0] += share  # the weight, equal in all rows, so that they still add up
             sums[of_visible, VISIBLE.columns] += share * lengths
             if thinking is not None and (thinking or need >= LITTLE_NEED):
                 sums[rows, THINKING.columns] += share * need / (need + LITTLE_NEED) * THINKING.sums(need, thinking)
@@ -260,7 +260,7 @@ class LengthPool:
         left, share = known.fade(at_ms)
         known.sums += sums * share
         of_template.at_ms, of_template.count = max(of_template.at_ms, at_ms), of_template.count + len(answers)
-        if application := application_of(template):  # what it says for it is no more what it said before
+        if application := application_of(template):  # replaces what the template counted for in it
             others = self.templates.used(application)
             after, of_all = before * left + bounded * share, others.sums[asked]
             news = counted(after, MOST_TAUGHT) - counted(before, MOST_TAUGHT) * left
@@ -268,8 +268,8 @@ class LengthPool:
             others.at_ms, others.count = max(others.at_ms, known.at_ms), others.count + len(answers)
 
     def law(self, kind: Lengths, asked: Asked, row: int, template: str, prior: float) -> LengthLaw:
-        """Of a target's answers to requests of a template, which lean on what the template makes of all targets'
-        answers: else the one that was asked alone would seem dearer, or cheaper. `prior`: tokens for each read."""
+        """Returns the law of a target's answers to requests of a template. It leans on the template's effect on all
+        targets: else one that was asked alone would seem dearer, or cheaper. `prior`: tokens for each read."""
         law, known = self._plainly(kind, asked, row, prior, template), self.templates.get(template)
         beside = law._replace(base=0.0, of_target=NOTHING)
         for name in (application_of(template), template):
@@ -283,7 +283,7 @@ class LengthPool:
         return law
 
     def _taught(self, template: str, asked: Asked) -> Vector | float:
-        """What a template's answers count for in what is known of a target on the whole: they are no news beside it."""
+        """Returns what a template's answers count for in the sums of a target: to be left out beside them."""
         known = self.templates.get(template)
         if known is None or asked not in known.sums:
             return 0.0
@@ -291,7 +291,7 @@ class LengthPool:
         return sums * self._groups.share(tenant_of(template) or instructed(template), asked)
 
     def _beside(self, kind: Lengths, template: str, row: int) -> Vector:
-        """[7]: sums of a template's answers, against what was to be expected of their targets for as much."""
+        """Returns the sums [7] of a template's answers, relative to what was expected of their targets."""
         total, known = np.zeros(7), self.templates[template]
         for asked in known.sums:
             rows, unread = _credible(kind, known, asked), ROWS[UNREAD]
@@ -299,7 +299,7 @@ class LengthPool:
             of_tasks = np.flatnonzero(rows[unread + 1 :, 0]) + unread + 1
             for at in [row] if row in _APART else of_tasks.tolist():
                 prior = 1.0
-                if kind is THINKING:  # tokens ÷ the need, of its answers on the whole: others' priors are not at hand
+                if kind is THINKING:  # tokens ÷ need over all its answers: others' priors are not known
                     whole = self._plain[asked].sums[: ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0)
                     prior = float(whole[-1] / whole[0]) if whole[0] else 1.0
                 count, of_x, squares, cubes, differs, both, ratios = rows[at].tolist()
@@ -311,7 +311,7 @@ class LengthPool:
         return total
 
     def _plainly(self, kind: Lengths, asked: Asked, row: int, prior: float, template: str) -> LengthLaw:
-        """By all answers but the template's: those of a task lean on those of all others."""
+        """Returns the law by all answers but the template's: those of a task lean on those of all others."""
         law, known = LengthLaw(log(max(prior, LEAST_PRIOR))), self._plain.get(asked)
         if known is not None:
             others = known.sums - self._taught(template, asked)

@@ -1,4 +1,4 @@
-"""Pass rates: the prior of a model card, the posterior over it, and alarms when a target drifts."""
+"""Pass rates: the prior from a model card, the posterior over it, and alarms when a target drifts."""
 
 import zlib
 from collections import Counter, defaultdict
@@ -58,10 +58,10 @@ from router.types.request import (
 )
 from router.types.target import Benchmark, Target, Task
 
-# Card → ability: what a target that was never seen can do, from the facts that are known of it.
+# Card → ability: what a target without any outcome can do, from the facts that are known of it.
 
 KNOWN = (Task.MATHS, Task.CODE, Task.FACTUAL, Task.REASONING)
-"""Tasks of which there are public outcomes: abilities are known for each of them."""
+"""Tasks with public outcomes, for each of which abilities are known."""
 BENCHMARKS = tuple(Benchmark)
 FACTS = (*BENCHMARKS, "active", "total", "price", "context")
 ABILITIES = len(KNOWN)
@@ -72,7 +72,7 @@ _LEAST_SCORE = 0.02
 
 
 class CardAbility(NamedTuple):
-    """[4] and [4, 4], by `KNOWN`, in logits against the usual target, which has 0: what is expected, and how surely."""
+    """Expected ability [4] and its covariance [4, 4], by `KNOWN`, in logits relative to the usual target."""
 
     mean: Vector
     covariance: Vector
@@ -84,12 +84,12 @@ class Cards(NamedTuple):
     mean: Vector
     covariance: Vector
     helped: Vector
-    """[4 + F + 1]: logits that each step of `depth` adds to abilities, scores, and in all other tasks."""
+    """[4 + F + 1]: logits that each step of `depth` adds to abilities, to scores, and in all other tasks."""
     version: str = ""
 
 
 class Card(NamedTuple):
-    """None: not known."""
+    """Facts about a model; None if unknown."""
 
     scores: Mapping[Benchmark, float]
     active_b: float | None = None
@@ -98,7 +98,7 @@ class Card(NamedTuple):
     """List price of a million output tokens, in nano-USD."""
     context: int | None = None
     scored: float = 0.0
-    """`depth` of thinking that its scores are with: what can do without has those without."""
+    """`depth` of thinking that its scores were measured with; 0 if it can be switched off."""
 
 
 def card(target: Target) -> Card:
@@ -109,12 +109,12 @@ def card(target: Target) -> Card:
 
 
 def depth(tokens: int) -> float:
-    """Of so much thinking: what it adds to logits is about proportional to that."""
+    """Returns the depth of thinking with so many tokens, to which the logits that it adds are about proportional."""
     return log2(1 + tokens / 1_000)
 
 
 def deeper(target: Target, effort: str) -> float:
-    """By how much more than by itself a target thinks at this effort, in steps of `depth`."""
+    """Returns how much deeper a target thinks at this effort than by itself, in steps of `depth`."""
     if not effort or target.pass_rate is not None:
         return 0.0
     more, own = map(target.model.thinking.typical, (effort, target.effort or ""))
@@ -122,7 +122,7 @@ def deeper(target: Target, effort: str) -> float:
 
 
 def facts(card: Card, helped: Vector) -> Vector:
-    """[F], NaN where nothing is known; scores are those without thinking."""
+    """Returns the facts [F], NaN if unknown; scores are corrected to those without thinking."""
     row = [logit(card.scores.get(name)) for name in BENCHMARKS]
     price, active = card.rate and card.rate / NANO_PER_USD, card.active_b or card.parameters_b
     row += [log(size) if size else np.nan for size in (active, card.parameters_b, price, card.context)]
@@ -130,7 +130,7 @@ def facts(card: Card, helped: Vector) -> Vector:
 
 
 def condition(mean: Vector, covariance: Vector, known: Vector) -> CardAbility:
-    """The first `ABILITIES` of a joint Gaussian, given those of the others that are not NaN."""
+    """Returns the first `ABILITIES` of a joint Gaussian, given those of the others that are not NaN."""
     at = ABILITIES + np.flatnonzero(~np.isnan(known))
     gain = np.linalg.solve(covariance[np.ix_(at, at)], covariance[at, :ABILITIES]).T
     expected = mean[:ABILITIES] + gain @ (known[at - ABILITIES] - mean[at])
@@ -145,13 +145,13 @@ def logit(score: float | None) -> float:
 
 
 def ability(cards: Cards, known: Card) -> CardAbility:
-    """What is expected of a model with such a card, without thinking."""
+    """Returns the expected ability, without thinking, of a model with this card."""
     return condition(cards.mean, cards.covariance, facts(known, cards.helped))
 
 
 @cache
 def load() -> Cards:
-    """What ships with lowpass. Raises `DataError`."""
+    """Reads the cards that ship with lowpass. Raises `DataError`."""
     path = FOLDER / ARRAYS
     try:
         data = path.read_bytes()
@@ -161,22 +161,22 @@ def load() -> Cards:
         raise DataError(f"{path} can't be read ({type(problem).__name__}): install lowpass again") from problem
 
 
-# How likely each target is right: a prior by request and card, and on top of it what own outcomes say.
+# How likely each target is right: a prior by request and card, corrected by outcomes.
 
 Index = NDArray[np.intp]
 WIDER = 4.0
-"""A target that drifts has what was observed of it count a quarter."""
+"""Factor by which the weight of what was observed of a target is divided once it drifts."""
 USUAL_DIFFICULTIES = np.array([-8.0, -5.0, -2.0, -0.6, 0.7, 2.2])
-"""Of everyday traffic, equally often: the tiers of the anchors that difficulty was fitted on (tools/anchors)."""
+"""Difficulties of everyday traffic, equally frequent: the tiers of the anchors (tools/anchors)."""
 LEARNED = np.array([0, DIFFICULTY, UNFAMILIARITY, *range(SHARE, TRAITS)])
-"""Traits that residuals are learned by."""
+"""Indexes of the traits by which residuals are learned."""
 _COMMON_VARIANCES = np.array([0.0049, 0.0225, 0.0225, *[0.0225] * len(TASKS)])
 _OWN_VARIANCES = np.array([0.0001, 0.0016, 0.0225, *[0.0004] * len(TASKS)])
-"""Of what own outcomes will have to correct, in all targets and in each: by the likelihood of public sets left out."""
+"""Prior variances of corrections by outcomes, common and own: by the likelihood of held-out public sets."""
 _MEAN = np.full(ABILITIES, 1 / ABILITIES)
 _SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
 MOST_SAID = 4.0
-"""Outcomes: more of one tenant's would let it alone turn everybody's choices."""
+"""Maximum number of outcomes that one tenant's count as: more would let it alone change all others' choices."""
 
 
 class ExpectedRates(NamedTuple):
@@ -185,18 +185,18 @@ class ExpectedRates(NamedTuple):
     p: Vector
     """[n]: mean."""
     nodes: Vector
-    """[3, n]: mean, were the request easier than it looks, as it looks, or harder: weights are `NODE_WEIGHTS`."""
+    """[3, n]: mean if the request is easier than it looks, as it looks, or harder; weighted by `NODE_WEIGHTS`."""
     own_sd: Vector
     """[n]: standard deviation of what is not common to all targets."""
     outcomes: float
-    """So many of all of them were learned from; what is older counts less."""
+    """Number of outcomes of all of them that were learned from; older ones count less."""
     alike: Mapping[str, float]
-    """By target: outcomes of the request's template, else of its task, that were learned from."""
+    """Target → number of outcomes of the request's template, else of its task, that were learned from."""
     sd: Callable[[], Vector]
-    """[n]: standard deviation, worked out for whoever asks."""
+    """Computes [n]: the standard deviation."""
 
     def times(self, whole: Vector) -> "ExpectedRates":
-        """Of answers that may not be whole, with these chances [n] that they are."""
+        """Returns the rates of answers that may be incomplete. `whole` [n]: chances that they are complete."""
         p, nodes, own_sd = whole * self.p, whole * self.nodes, whole * self.own_sd
         return self._replace(p=p, nodes=nodes, own_sd=own_sd, sd=lambda: whole * self.sd())
 
@@ -207,11 +207,11 @@ def _deviation(p: Vector, nodes: Vector, own_sd: Vector) -> Vector:
 
 
 VERSION = 4
-"""Of the bytes; evidence of another version is not understood."""
+"""Version of the packed evidence; other versions are not understood."""
 
 
 class _State(Struct, frozen=True, array_like=True):
-    """What was observed; `basis`: of the cards that it corrects; `said`: of each group, and target, of `by_tenant`."""
+    """Packed evidence. `basis`: version of the cards; `said`: of each group and target in `by_tenant`."""
 
     version: int
     basis: str
@@ -225,7 +225,7 @@ _state_decoder = msgspec.msgpack.Decoder(_State)
 
 
 class PassRateModel:
-    """Of the policy in force: its targets, in their order. One for a process.
+    """Pass rates of the targets of the policy in force, in their order. One per process.
 
     logit p = ability of the target in the request's tasks − difficulty; both are normal, and p is the mean over them.
     """
@@ -234,13 +234,13 @@ class PassRateModel:
     templates: Templates
     by_tenant: Pooled
     _alike: Recent[str, dict[str, float]]
-    """By template or task, and target: outcomes that were learned from."""
+    """Template or task → target → number of outcomes that were learned from."""
 
     def __init__(self, targets: Sequence[Target] = ()) -> None:
         self._build(targets)
 
     def adopt(self, targets: Sequence[Target]) -> None:
-        """Another policy is in force: what was observed goes on with the targets' names."""
+        """Puts another policy in force: evidence is kept by the targets' names."""
         state, self._targets = self.state(), targets
         self.restore(state)
 
@@ -250,7 +250,7 @@ class PassRateModel:
         return msgspec.msgpack.encode(_State(VERSION, load().version, of_all, templates, groups, self._alike))
 
     def restore(self, state: bytes) -> bool:
-        """In the place of what was observed. False, and nothing is known: it is of another version, or damaged."""
+        """Replaces the evidence. False, with no evidence left, if it is of another version or damaged."""
         self._build(self._targets)
         try:
             known = _state_decoder.decode(state)
@@ -287,21 +287,21 @@ class PassRateModel:
             apart[stated] = 0.0
         self._deeper = np.zeros(TRAITS)  # what each step of depth adds, by trait
         self._deeper[0], self._deeper[_SHARES] = others, tasks - others
-        # The mean of a logistic over a normal ability is about one of a flatter slope.
+        # The mean of a logistic over a normal ability is about a logistic with a flatter slope.
         flatter = 1 / np.sqrt(1 + np.pi / 8 * variance)
         self._usual = (1 / (1 + np.exp((USUAL_DIFFICULTIES[:, None] - overall) * flatter))).mean(axis=0)
-        # [3, T, TRAITS]: how much likelier failing is than passing, for each trait of a request that is easier than it
-        # looks, as it looks, or harder; in logits.
+        # [3, T, TRAITS], in logits: how much each trait of a request makes failing likelier than passing, if the
+        # request is easier than it looks, as it looks, or harder.
         self._flatter, self._failing = flatter, np.zeros((len(NODES), len(targets), TRAITS))
         self._failing[:, :, 0], self._failing[:, :, _SHARES] = -overall, -apart
         self._failing[:, :, DIFFICULTY] = SCALES[DIFFICULTY]
         self._failing[:, :, DIFFICULTY_SD] = NODES[:, None] * SCALES[DIFFICULTY_SD]
         self._failing *= flatter[:, None]
-        # Weights are pass rates where half pass: a quarter of a logit each.
+        # Weights are in pass rates near a half: 1/4 for each logit.
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
         own[:, 0] += variance / 16
         at_tasks = 3 + _SHARES - SHARE
-        centring = np.eye(ABILITIES) - _MEAN  # of what each ability is above their mean
+        centring = np.eye(ABILITIES) - _MEAN  # of each ability less their mean
         own[:, at_tasks] += np.einsum("ij,tjk,ik->ti", centring, covariances, centring) / 16
         self.posterior = Posterior(tuple(self._at), _COMMON_VARIANCES, own)
         self.templates = Templates(tuple(self._at), len(LEARNED))
@@ -309,13 +309,13 @@ class PassRateModel:
         self._usual_now = np.zeros(0), np.zeros(0)
 
     def failing(self, at: Index, deeper: Vector | float = 0.0) -> Vector:
-        """[3 n, TRAITS] of the targets with these indexes [n], each thinking by so much `deeper` than by itself."""
+        """Returns [3 n, TRAITS] of the targets with indexes `at` [n], each thinking `deeper` than by itself."""
         failing = self._failing[:, at]
         failing -= np.multiply.outer(deeper * self._flatter[at], self._deeper)
         return failing.reshape(-1, TRAITS)
 
     def expect(self, seen: Classification, at: Index, failing: Vector | None = None) -> ExpectedRates:
-        """Of the targets with these indexes [n]; `failing`: of them, where it is known."""
+        """Returns the rates of the targets with indexes `at` [n]. `failing`: of these targets, if it is known."""
         known = sum(self.posterior.count[at].tolist()), self.alike(seen)
         if seen.reading is None:
             p, sd = self.usual(at), np.full(len(at), 0.3)
@@ -327,7 +327,7 @@ class PassRateModel:
         return ExpectedRates(p, nodes, own_sd, *known, partial(_deviation, p, nodes, own_sd))
 
     def expect_each(self, traits: Vector) -> Vector:
-        """[2, n, T]: means and standard deviations, as `expect`, of many requests [n, TRAITS] for all T targets."""
+        """Returns [2, n, T]: means and standard deviations, as `expect` has them, of requests [n, TRAITS]."""
         every = np.arange(len(self._at))
         failing = self.failing(every)
         known = [self._corrected(failing, row, every) for row in traits]
@@ -335,8 +335,8 @@ class PassRateModel:
         return np.array(rows).reshape(-1, 2, len(every)).swapaxes(0, 1)
 
     def _corrected(self, failing: Vector, traits: Vector, at: Index) -> tuple[Vector, Vector, Vector]:
-        """Pass rates [n] by traits alone; [3, n] by what was learned of all requests; and the deviation [n] of each
-        target's own part, and of how far what was learned of other targets carries over."""
+        """Returns pass rates [n] by traits alone; [3, n] with what was learned of all requests; and standard deviations
+        [n] of each target's own part, and of how far what was learned of other targets carries over."""
         prior = _prior(failing, traits)
         usual = NODE_WEIGHTS.dot(prior)
         spread = 4.0 * (usual - usual * usual)
@@ -347,14 +347,14 @@ class PassRateModel:
         return usual, kept(prior), np.hypot(own_sd * floor, slope * carried_sd)
 
     def usual(self, at: Index) -> Vector:
-        """Mean over all requests."""
+        """Returns the mean pass rates [n] over all requests."""
         weights = self.posterior.weights
         if weights is not self._usual_now[0]:
             self._usual_now = weights, kept(self._usual + doubt(self._usual, LEAST_SLOPE) * weights[:, 0])
         return self._usual_now[1][at]
 
     def observe(self, outcome: Outcome) -> bool:
-        """Learn from one score. False: it is of no target here, of traits that are not ours, or counts for nothing."""
+        """Learns from one score. False if its target or its version of traits is unknown, or its weight is 0."""
         at = self._at.get(outcome.target)
         traits = np.frombuffer(outcome.traits, np.int8) / STEPS
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
@@ -367,7 +367,7 @@ class PassRateModel:
         of_one = tenant_of(template) or instructed(template) if outcome.source.startswith(CLIENT) else ""
         most = MOST_SAID if of_one else inf
         self._count(outcome, most)
-        # Of those that nearly all pass, or fail, a few odd ones are no news.
+        # Where nearly all pass or fail, a few unexpected outcomes say little.
         easy = 4 * expected * (1 - expected) < LEAST_SLOPE
         said_by = of_one or f"{outcome.task} {template}" * easy
         turn = self.by_tenant.turn(said_by, target, outcome.weight * np.append(row, spread), at_ms, most)
@@ -386,19 +386,19 @@ class PassRateModel:
         return True
 
     def _count(self, outcome: Outcome, most: float) -> None:
-        """Of its template, and `most` of these of its task. What is taken back weighs less than 0."""
+        """Counts an outcome for its template, and for its task at most `most` of a template. Negative if taken back."""
         target, own, task = outcome.target, self._alike.used(outcome.template), self._alike.used(outcome.task)
         before = own.get(target, 0.0)
         own[target] = before + outcome.weight
         task[target] = task.get(target, 0.0) + min(own[target], most) - min(before, most)
 
     def alike(self, seen: Classification) -> Mapping[str, float]:
-        """By target: outcomes that were learned from of the request's template, else of its task."""
+        """Returns target → number of outcomes of the request's template, else of its task, that were learned from."""
         own = self._alike.get(seen.template, {}) if seen.template else {}
         return own if round(sum(own.values())) else self._alike.get(seen.task, {})
 
     def widen(self, target: str) -> None:
-        """It is not what it was: what was observed of it counts less."""
+        """Reduces the weight of what was observed of a target, as it has changed."""
         if (at := self._at.get(target)) is not None:
             self.by_tenant.forget(target)
             self.posterior.widen(at, WIDER)
@@ -406,39 +406,39 @@ class PassRateModel:
 
 
 def _prior(failing: Vector, traits: Vector) -> Vector:
-    """[3, n] before anything was observed, by traits alone, so that an outcome can be learned from later."""
+    """Returns pass rates [3, n] by traits alone, as before any outcome, so that outcomes can be added later."""
     return np.asarray(1 / (np.exp(failing.dot(traits)) + 1.0)).reshape(len(NODES), -1)
 
 
-# Whether a target is still what it was: a change in how often it passes, or in the name of what answers.
+# Whether a target has changed: how often it passes, or the name of what answers.
 #
-# By residuals in units of their own running mean and deviation, so that an estimate that is off is no alarm, nor is one
-# that slowly learns. Small changes (under `SLACK`) are left to the posterior.
+# Residuals are compared with their own running mean and deviation, so that neither a wrong estimate nor one that learns
+# slowly raises an alarm. Small changes (under `SLACK`) are left to the posterior.
 
 SLACK = 0.25
 """Standard deviations of one score by which a target may move; a change of twice that is found fastest."""
 THRESHOLD = 20.0
-"""Sum of what exceeds the slack, in standard deviations. Simulated with pass rates of 2 to 98 % that do not change: at
-most 0.5 false alarms in 10,000 observations of a target; a fall from 90 to 60 % is found after 24."""
+"""Sum of what exceeds the slack, in standard deviations, that is an alarm. Simulated with constant pass rates of 2 to
+98 %: at most 0.5 false alarms in 10,000 observations of a target; a fall from 90 to 60 % is found after 24."""
 MEMORY = 400
-"""Observations over which the running mean and variance are taken."""
+"""Number of observations over which the running mean and variance are taken."""
 LEAST_VARIANCE = 0.25
-"""Of residuals over what a score's noise is: a target that never fails would raise an alarm at its first failures."""
+"""Minimum variance of residuals over a score's noise: else rare first failures would raise an alarm."""
 LEAST_CHANGE = 0.1
-"""Of the share of right answers, before and since, that is an alarm."""
+"""Minimum change of the share of right answers, before and since, that is an alarm."""
 SETTLED = 100
-"""Observations of a target before any alarm about its pass rate."""
+"""Number of observations of a target before any alarm about its pass rate."""
 FIRST = 32
-"""Observations of a target in a template that are no news of the target: what is expected there still follows them."""
+"""Number of observations of a target in a template that are ignored, as what is expected there still follows them."""
 SAME_NAME = 50
-"""Answers without a new name before a new one means anything: a target may have several machines."""
+"""Number of answers without a new name after which a new one is an alarm: a target may have several machines."""
 MOST_NAMES = 64
-"""Remembered of each target; the one unseen for longest is forgotten."""
+"""Maximum number of names remembered of each target; the one unseen for longest is forgotten."""
 
 
 class _Scores:
-    """Of one target: mean and variance of surprises, how far they went of late, and what had been seen, and scored in
-    all, when that last was 0."""
+    """Surprises of one target: mean and variance, how far they lately went below and above, and the number and sum of
+    scores when each of these was last 0."""
 
     __slots__ = ("mean", "seen", "sides", "since", "total", "variance")
 
@@ -447,7 +447,7 @@ class _Scores:
         self.sides, self.since = (0.0, 0.0), [(0, 0.0)] * 2
 
     def add(self, surprise: float, score: float) -> tuple[int, float] | None:
-        """Since when a side has gone too far."""
+        """Returns the number and sum of scores before a change, if one side has gone too far."""
         away, settled = surprise - self.mean, self.seen >= SETTLED
         self.sides = cusum(self.sides, away / self.variance**0.5, SLACK) if settled else (0.0, 0.0)
         pairs = list(zip(self.sides, self.since, strict=True))
@@ -462,25 +462,25 @@ class _Scores:
 
 
 class Drift:
-    """Watches targets by name: those of the policy in force. One thread."""
+    """Watches the targets of the policy in force, by name. For use by one thread."""
 
     def __init__(self, targets: Iterable[str] = ()) -> None:
         self.targets = frozenset(targets)
         self._scores = defaultdict[str, _Scores](_Scores)
         self._templates = Recent[tuple[str, str], tuple[int, float]](MOST_TEMPLATES, lambda: (0, 0.0))
-        """By target and template: observations, and their mean in standard deviations."""
+        """(target, template) → number of observations, and their mean in standard deviations."""
         self._names = defaultdict[tuple[str, str], Recent[str, int]](lambda: Recent[str, int](MOST_NAMES, int))
         self._same = Counter[tuple[str, str]]()
 
     def scored(self, outcome: Outcome) -> Alarm | None:
-        """By the pass rate that was expected before. ValueError: a number that is not within 0 … 1."""
+        """Returns an alarm by the pass rate that was expected before. Raises ValueError for numbers outside 0 to 1."""
         target, expected, score = outcome.target, outcome.expected, outcome.score
         if expected is None or target not in self.targets:
             return None
         if not (0 <= expected <= 1 and 0 <= score <= 1):
             raise ValueError("an expected or seen score is not within 0 to 1")
         surprise = (score - expected) / noise(expected) ** 0.5
-        # Templates come and go: what one of them is off by is no change of the target.
+        # Templates come and go: what one of them deviates by is not a change of the target.
         count, mean = self._templates.used((target, outcome.template))
         self._templates[target, outcome.template] = count + 1, mean + (surprise - mean) / min(count + 1, MEMORY)
         if count < FIRST:
@@ -493,15 +493,15 @@ class Drift:
         del self._scores[target]
         count, total = since
         before, after = total / max(1, count), (scores.total - total) / (scores.seen - count)
-        if abs(after - before) < LEAST_CHANGE:  # what was expected was off, not what it does
+        if abs(after - before) < LEAST_CHANGE:  # the expectation was wrong: the target has not changed
             return None
         for key in [key for key in self._templates if key[0] == target]:
             del self._templates[key]
         return Alarm(target, "pass_rate", before, after, outcome.given_ms)
 
     def served(self, target: str, kind: str, name: str, at_ms: int, answers: int = 1) -> Alarm | None:
-        """`name` of what gave so many answers: its fingerprint, or the model that it says it is. Empty: it does not
-        say."""
+        """Returns an alarm if `name` is new: the fingerprint, or the model as stated, of what gave `answers` answers.
+        Empty: unknown."""
         if not name or target not in self.targets:
             return None
         key = target, kind

@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 from router.types.decision import Vector
 from router.types.request import Latest, oldest
 
-# What was observed, as sums: evidence of several workers adds up, and fades as time passes.
+# Observations as sums: evidence of several workers adds up, and fades as time passes.
 
 HALF_LIFE_MS = 30 * 86_400_000
 
 
 class Fading:
-    """Sums that count half as much after each half-life, so that the order in which they come does not matter."""
+    """Sums that lose half of their weight in each half-life, so that the order of observations does not matter."""
 
     __slots__ = ("_half_life_ms", "_step", "at_ms", "sums")
 
     def __init__(self, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS, step: float = 0.0) -> None:
-        """`step`: of the half-life, in which it fades: what comes in between counts so much more."""
+        """`step`: share of the half-life in which the sums fade at once; what comes in between weighs more instead."""
         self.sums, self.at_ms, self._half_life_ms, self._step = np.zeros(shape), 0, half_life_ms, step
 
     def fade(self, at_ms: int | None) -> tuple[float, float]:
-        """What is left of older sums, and the share that an outcome of `at_ms` counts. 0: no time has passed."""
+        """Fades the sums. Returns what is left of older ones, and the weight of an outcome at `at_ms` (0: now)."""
         if not at_ms:
             return 1.0, 1.0
         passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else math.inf
@@ -41,25 +41,25 @@ class Fading:
         return left, 1.0
 
     def left(self, at_ms: int) -> Vector:
-        """What is left of the sums at a later time."""
+        """Returns what is left of the sums at a later time."""
         passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else 0.0
         return np.asarray(self.sums * 0.5 ** max(passed, 0.0))
 
 
 State = tuple[str, int, tuple[str, ...], bytes]
-"""Of a group of outcomes: when its sums were as they are, and the rows of those targets of which there are any."""
+"""A packed group of outcomes: its name, the time of its sums, and names and rows of the targets that have any."""
 
 
 def pack(group: str, known: Fading, names: Sequence[str], form: str = "<f8") -> State:
-    """The sums of targets by name, for `unpack`; in full, or as small floats (`<f4`)."""
+    """Returns the sums of targets by name, for `unpack`; in full, or as small floats (`<f4`)."""
     rows = known.sums.reshape(len(names), known.sums.shape[-1])
     at = np.flatnonzero(rows.any(axis=1))
     return group, known.at_ms, tuple(names[row] for row in at.tolist()), rows[at].astype(form).tobytes()
 
 
 def unpack(state: State, known: Fading, names: Sequence[str], form: str = "<f8") -> None:
-    """In the place of what was known; what was observed of a target that has no name here is dropped. Raises ValueError
-    for what is of other features, or no number."""
+    """Replaces the sums in `known`. Targets that have no name here are dropped. Raises ValueError for other features,
+    or numbers that are not finite."""
     _, known.at_ms, stated, data = state
     rows = known.sums.reshape(len(names), known.sums.shape[-1])
     sums = np.frombuffer(data, form).reshape(len(stated), rows.shape[1])
@@ -70,44 +70,43 @@ def unpack(state: State, known: Fading, names: Sequence[str], form: str = "<f8")
             rows[names.index(name)] = row
 
 
-# What is left to learn on top of any prior mean: a Bayesian linear model of residuals, with a part that targets
-# share.
+# What is left to learn on top of any prior mean: a Bayesian linear model of residuals, with a part that targets share.
 #
 # residual(target, phi) = phi · (common + own[target]) + noise, common ~ N(0, diag), own[target] ~ N(0, diag). Exact:
-# the own parts are integrated out, so a query costs O(T K²) and an observation O(K²), solved when next asked.
+# the own parts are integrated out, so a query costs O(T K²) and an observation O(K²), solved at the next query.
 
 STEP = 1 / 256
-"""Evidence fades in steps of so much of the half-life: 2.8 hours of 30 days, 0.3 % each."""
+"""Evidence fades in steps of this share of the half-life: 2.8 hours of 30 days, 0.3 % each."""
 LEAST_VARIANCE = 1e-8
-"""In the place of a smaller variance of the prior, so that its precision stays finite."""
+"""Minimum prior variance, so that its precision stays finite."""
 MOST = 1e6
-"""A feature, a residual, a variance of noise and one over it are at most so much: beyond it is a mistake."""
+"""Maximum of a feature, a residual, a variance of noise and its inverse: beyond it is a mistake."""
 MOST_LISTS = 32
-"""Lists of targets remembered with what is known of them, 40 kB each of 20 targets: those of a policy's routes."""
+"""Maximum number of lists of targets cached, 40 kB each with 20 targets: those of a policy's routes."""
 CARRIED = 0.5
-"""Of what others' outcomes move a pass rate by: the standard deviation of how far they carry over."""
+"""Standard deviation of how far other targets' outcomes carry over, as a share of what they move a pass rate by."""
 ALIKE = 0.35
 """Correlation of several targets' scores of one request, against what was expected: 0.26 to 0.47 in public sets."""
 NOISE_FLOOR = 0.03
-"""Added to p(1 − p): so that one surprise can't overturn what is known of a target."""
+"""Added to p(1 − p), so that one surprise can't overturn what is known of a target."""
 
 
 def noise(p: float) -> float:
-    """Variance of one score where `p` (0 … 1) is expected."""
+    """Returns the variance of one score whose expected value is `p` (0 to 1)."""
     return p * (1 - p) + NOISE_FLOOR
 
 
 class Posterior:
-    """Of T targets by name, in K features. One thread."""
+    """The regression for T targets by name, in K features. For use by one thread."""
 
     def __init__(self, targets: Sequence[str], common: Vector, own: Vector, half_life_ms: float = HALF_LIFE_MS) -> None:
-        """Variances before anything was observed: `common` [K] of what all targets share, which is how wrong a
-        difficulty can be; `own` [T, K] of each target's part, larger where nothing is known of it."""
+        """Sets the prior variances: `common` [K] of the part that all targets share, which is how wrong a difficulty
+        can be; `own` [T, K] of each target's part, larger if nothing is known of it."""
         self.targets, (count, features) = tuple(targets), own.shape
         self.seen = Fading((count, 1 + features + features * features), half_life_ms, STEP)
         """Sums over observations: their number; phi residual ÷ noise; phi phi' ÷ noise."""
         self.asked = 1.0
-        """Targets that answered each request: how hard it is was observed once, not so many times."""
+        """Mean number of targets that answered each request, whose difficulty was thereby observed only once."""
         self._common = 1 / np.maximum(common, LEAST_VARIANCE)
         self._own = 1 / np.maximum(own, LEAST_VARIANCE)
         self._variance, self._shared = np.zeros((2, count, features, features))
@@ -116,7 +115,7 @@ class Posterior:
 
     @property
     def count(self) -> Vector:
-        """[T]: outcomes."""
+        """[T]: number of outcomes."""
         return self.seen.sums[:, 0]
 
     def update(
@@ -128,11 +127,12 @@ class Posterior:
         at_ms: int | None = None,
         count: float | None = None,
     ) -> None:
-        """One outcome, or what counts as `count` of them: `residual` = observed − prior mean, of variance `noise`.
-        `at_ms`: Unix, None for no time passed.
+        """Adds one outcome, or what counts as `count` of them: `residual` = observed − prior mean, of variance `noise`.
+        `at_ms`: Unix; None if no time has passed.
 
-        Negative noise takes the same outcome back. What is older than the last one counts as much less as it has faded.
-        ValueError: a number that is not finite, noise of 0, or taken back what never was. Duplicates are the caller's.
+        Negative noise takes the same outcome back. An outcome older than the last one counts less, as if it had faded.
+        Raises ValueError for numbers that are not finite, noise of 0, and taking back what never was. Allows
+        duplicates.
         """
         if np.shape(phi) != self._common.shape or not 0 <= target < len(self.targets):
             raise ValueError(f"target {target}, features {np.shape(phi)}: known are {self._own.shape}")
@@ -149,30 +149,30 @@ class Posterior:
         self._stale.add(target)
 
     def _sound(self, sums: Vector, own: Vector) -> bool:
-        """By sums [n, …] of targets with prior precisions [n, K] nothing about them is known less than not at all."""
+        """Returns whether sums [n, …] of targets with prior precisions [n, K] have only positive precisions."""
         known = self._parts(sums)[1] + own[:, :, None] * np.eye(own.shape[1])
         return bool((np.linalg.eigvalsh(known)[:, 0] > 0).all())
 
     def _parts(self, sums: Vector) -> tuple[Vector, Vector]:
-        """Pulls [n, K] and precisions [n, K, K]."""
+        """Returns pulls [n, K] and precisions [n, K, K]."""
         features = len(self._common)
         return sums[:, 1 : 1 + features], sums[:, 1 + features :].reshape(-1, features, features)
 
     def widen(self, target: int, factor: float) -> None:
-        """`target` is not what it was: what was observed of it counts 1/`factor` (≥ 1) from now on."""
+        """Divides the weight of what was observed of `target` by `factor` (≥ 1), as it has changed."""
         self.seen.sums[target] /= factor
         self._stale.add(target)
 
     @property
     def weights(self) -> Vector:
-        """[T, K]: of each target's expected residuals."""
+        """[T, K]: weights of the features in each target's expected residuals."""
         if self._stale:
             self._solve()
         return self._weights
 
     def about(self, phi: Vector, at: NDArray[np.intp] | None = None) -> tuple[Vector, Vector, Vector]:
-        """Three times [n], of `phi` [K] at targets `at`, else at all: expected residuals; sd of each target's own part,
-        without what is unknown of all; and that of how far what was learned of other targets only carries over."""
+        """Returns three times [n], for `phi` [K] at targets `at`, else at all: expected residuals; sd of each target's
+        part, without what is unknown of all; and that of how far what was learned of other targets carries over."""
         if self._stale:
             self._solve()
         features, key = len(phi), b"" if at is None else at.tobytes()
@@ -185,8 +185,9 @@ class Posterior:
         return sums[:count], np.sqrt(np.maximum(variance, 0.0)), sums[count : 2 * count]
 
     def _solve(self) -> None:
-        """With P a target's prior precision, A its evidence and M = (A + P)⁻¹: what it says of the common part has the
-        precision P − P M P and the pull P M b; its weights given the common part are M (b + P common)."""
+        """Computes the weights. With a target's prior precision P, its evidence A and b, and M = (A + P)⁻¹, its
+        evidence on the common part has precision P − P M P and pull P M b; its weights given that are M (b + P
+        common)."""
         stale = sorted(self._stale)
         own, (pull, precision) = self._own[stale], self._parts(self.seen.sums[stale])
         precision[:, range(own.shape[1]), range(own.shape[1])] += own
@@ -200,7 +201,7 @@ class Posterior:
         once = 1 / (1 + ALIKE * (self.asked - 1))
         shared, pulls = once * self._shared, once * self._own * self._solution
         common, pull = np.diag(self._common) + shared.sum(axis=0), pulls.sum(axis=0)
-        # Of all, and of all others but each.
+        # By all targets, and by all others but each.
         every = np.concatenate([common[None], common - shared]), np.concatenate([pull[None], pull - pulls])
         means = np.linalg.solve(every[0], every[1][:, :, None])[:, :, 0]
         by_all, self._carried = (
@@ -209,32 +210,31 @@ class Posterior:
         self._weights, self._rows = self._solution + by_all, Latest[bytes, Vector](MOST_LISTS)
 
     def restore(self, state: State) -> None:
-        """In the place of what was observed here: see `unpack`. Raises ValueError also for what no outcomes can add up
-        to."""
+        """Replaces what was observed: see `unpack`. Raises ValueError also for sums that no outcomes can have."""
         unpack(state, self.seen, self.targets)
         self._stale.update(range(len(self.targets)))
         if not self._sound(self.seen.sums, self._own):
             raise ValueError("less is known than nothing")
 
 
-# Groups of outcomes, and how much of a group's they count for all others: of pass rates and of lengths alike.
+# Groups of outcomes, and how much a group's count for all others: of pass rates and of lengths alike.
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 MOST_TEMPLATES = 4_096
-"""Templates remembered; of a newer one, the one without an outcome for longest is forgotten."""
+"""Maximum number of templates remembered; the one without an outcome for longest is forgotten."""
 MOST_GROUPS = 8_192
-"""Groups × targets remembered; the one without an outcome for longest is forgotten."""
+"""Maximum number of groups × targets remembered; the one without an outcome for longest is forgotten."""
 LEAST_WEIGHT = 1e-4
-"""Of an outcome: less changes nothing."""
+"""Minimum weight of an outcome: less changes nothing."""
 
 
 class Recent(OrderedDict[K, V]):
-    """What is missing is made, and of a full memory the oldest forgotten (`router.types.request.oldest`): what was
-    moved to the end least recently."""
+    """A dict that makes missing values, and when full forgets the least recently used (see
+    `router.types.request.oldest`)."""
 
     def __init__(self, most: int, make: Callable[[], V], template: Callable[[K], str] = lambda _: "") -> None:
-        """`template`: which one a key is of, where a tenant may forget its own only."""
+        """`template`: gives the template of a key, if a tenant may make only its own keys be forgotten."""
         super().__init__()
         self._most, self._make, self._template = most, make, template
 
@@ -251,7 +251,7 @@ class Recent(OrderedDict[K, V]):
 
 
 def counted(sums: Vector, most: float) -> Vector:
-    """What sums, of which the first in each row is the weight, count for with a weight of `most` at most."""
+    """Returns sums, the first of which in each row is the weight, scaled so that the weight stays below `most`."""
     return np.asarray(sums / (sums[..., :1] / most + 1))
 
 
@@ -265,10 +265,9 @@ class Turn(NamedTuple):
 
 
 class Pooled:
-    """What is learned for all of what a group of outcomes says: it counts at most with a weight of `most`, at its mean.
-    Of a tenant's outcomes for all tenants: its requests and its standards are its own, and it may be wrong; where no
-    keys are, of a template's. In which order they came, and what was replaced, does not matter.
-    """
+    """Limits what the outcomes of a group teach all others: they count at their mean, with a weight below `most`. A
+    group is a tenant, whose requests and standards are its own, and which may be wrong; without keys it is a template.
+    The order of outcomes, and which were replaced, does not matter."""
 
     def __init__(self, most: float, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS) -> None:
         self._most = most
@@ -277,7 +276,7 @@ class Pooled:
         )
 
     def turn(self, group: str, key: Hashable, sums: Vector, at_ms: int, most: float = 0.0) -> Turn:
-        """By the sums of one more outcome, about `key`. Without a group it is learned as it is. `most`: of this
+        """Adds the sums of one more outcome about `key`. Without a group they count as they are. `most`: for this
         group."""
         if not group:
             return Turn(np.zeros(sums.shape), sums, at_ms)
@@ -292,34 +291,34 @@ class Pooled:
         return Turn(before * left, counted(known.sums, most), known.at_ms)
 
     def share(self, group: str, key: Hashable) -> float:
-        """Of each outcome of a group about `key`, what counts."""
+        """Returns the share that each outcome of a group about `key` counts."""
         known = self.groups.get((group, key))
         return float(not group) if known is None else 1.0 / float(known.sums[..., 0].max() / self._most + 1)
 
     def forget(self, key: Hashable) -> None:
-        """What was said about it is no more what is to be taken back."""
+        """Forgets what groups said about `key`, so that it is not taken back later."""
         for known in [known for known in self.groups if known[1] == key]:
             del self.groups[known]
 
 
-# The last values of something that is counted, kept sorted: quantiles that forget.
+# The last values of a count, kept sorted: quantiles that forget.
 
 SIZE = 128
-"""Values remembered: enough for a 99 % quantile, few enough to follow a change within some dozen requests."""
+"""Number of values remembered: enough for a 99 % quantile, few enough to follow a change within some dozen requests."""
 PRIOR_WEIGHT = 2
-"""A prior counts like so many observations, and so does the whole target within one kind of work."""
+"""Number of observations that a prior counts as."""
 FADES = 0.8
-"""What a prior weighs after each observation of its own kind."""
+"""Factor on a prior's weight for each observation of its own kind."""
 
 
 TAIL, TAIL_PRIOR, TAIL_WEIGHT = 0.2, 0.5, 4.0
-"""Share of largest values that tell how steep a tail is (Hill's estimator); what that leans on, and its weight."""
+"""Share of largest values that tell how steep a tail is (Hill's estimator); its prior, and the prior's weight."""
 BEYOND, RECENT = 1.5, 32
-"""Times the largest value, at most, that a tail is thought to reach; of so many last values it covers the largest."""
+"""Maximum reach of a tail, in multiples of the largest value; number of last values that it covers in any case."""
 
 
 class QuantileWindow:
-    """Whole numbers, 0 ≤ value < 2**63. Adding costs two moves of at most 1 KiB, a quantile one look-up."""
+    """The last `SIZE` integers, 0 ≤ value < 2**63. Adding costs two moves of at most 1 KiB, a quantile one look-up."""
 
     __slots__ = ("_order", "_sorted", "count", "sum")
 
@@ -339,14 +338,14 @@ class QuantileWindow:
         self.sum += value
 
     def upper(self, share: float) -> int:
-        """A bound that the next value keeps with probability `share`, if it is like these (split conformal).
+        """Returns a bound that the next value keeps with probability `share`, if it is like these (split conformal).
 
-        The ⌈share·(n + 1)⌉-th smallest, or the largest where so few values say nothing about that share. 0 of none.
+        It is the ⌈share·(n + 1)⌉-th smallest, or the largest if there are too few for that share; 0 if there is none.
         """
         return self._sorted[min(int(share * (self.count + 1)), self.count - 1)] if self.count else 0
 
     def tail(self, share: float) -> int:
-        """As `upper` of at least one value, for a share that so few don't show: they go on as a power law."""
+        """Returns `upper` for a share that so few values don't show: they are continued as a power law."""
         top = self._sorted[-max(int(TAIL * self.count), 1) :]
         threshold = self._sorted[max(self.count - len(top) - 1, 0)] + 1
         beyond = sum(math.log((value + 1) / threshold) for value in top)
@@ -355,17 +354,17 @@ class QuantileWindow:
         return int(max(min(threshold * reach, top[-1] * BEYOND), *self._order[-RECENT:]))
 
     def lower(self, share: float) -> int:
-        """The mirror image: a bound that the next value stays above with probability `share`."""
+        """Returns the mirror image of `upper`: a bound that the next value stays above with probability `share`."""
         return self._sorted[max(self.count - 1 - int(share * (self.count + 1)), 0)] if self.count else 0
 
 
 def prior_share(count: int) -> float:
-    """What a prior weighs beside so many observations of its own kind."""
+    """Returns the weight of a prior, 0 to 1, besides `count` observations of its own kind."""
     weight = PRIOR_WEIGHT * FADES**count
     return weight / (count + weight)
 
 
 def shrink_to_prior(value: int, count: int, prior: int) -> int:
-    """What `count` observations say, leaning on the prior."""
+    """Returns what `count` observations say, shrunk to the prior."""
     share = prior_share(count)
     return int(value * (1 - share) + prior * share)

@@ -27,7 +27,7 @@ from router.types.price import (
 from router.types.tables import table
 
 KIN: Mapping[str, Sequence[str]] = table("estimate/rates.yaml")
-"""What a rate that is not stated is charged as: the first of these that is. Never free, never a discount."""
+"""Rate → rates to charge if it is not stated, of which the first stated one counts. Never free, never a discount."""
 
 # Which rules of a price apply: to a size, a service tier, a region, a moment.
 
@@ -35,7 +35,7 @@ _DAY_MS = 86_400_000
 
 
 class CallTerms(NamedTuple):
-    """What one call pays: rates, prices of units, and the fraction by which token rates are multiplied."""
+    """What one call pays: token rates, prices of units, and `over` ÷ `under`, the factor of the token rates."""
 
     rates: TokenPrices
     each: Mapping[str, int]
@@ -44,7 +44,7 @@ class CallTerms(NamedTuple):
 
 
 def terms(price: Price, size: int, tier: str, region: str, at_ms: int) -> CallTerms:
-    """`size`: input tokens of every kind together."""
+    """Returns the terms of a call at `at_ms` (Unix). `size`: number of input tokens of every kind together."""
     matching = [rule for rule in price.rules if _matches(rule, size, tier, region, at_ms)]
     if not matching:
         return CallTerms(price, price.each)
@@ -58,9 +58,9 @@ def terms(price: Price, size: int, tier: str, region: str, at_ms: int) -> CallTe
 
 
 def cases(price: Price, size: int, scope: CallScope, at_ms: int) -> Iterator[CallTerms]:
-    """The terms of every call of at most this size that may turn out: in another size tier, served as standard, later.
+    """Yields the terms of all possible calls of at most this size: in other size tiers, served as standard, or later.
 
-    Terms change only at the sizes and moments that are looked at, so nothing in between is missed.
+    Terms change only at the sizes and moments that are examined, so nothing in between is missed.
     """
     tiers, regions = {"", scope.service_tier}, {"", scope.region}
     possible = [
@@ -88,12 +88,12 @@ def _matches(rule: Rule, size: int, tier: str, region: str, at_ms: int) -> bool:
 
 
 def timed(price: Price) -> bool:
-    """It depends on when a call is made."""
+    """Returns whether a price depends on when a call is made."""
     return any(rule.windows or rule.since_ms is not None or rule.until_ms is not None for rule in price.rules)
 
 
 def _replaced(price: TokenPrices, changed: Mapping[str, int], rates: Mapping[str, int]) -> dict[str, int]:
-    """The rule's own rates, and those of their kin that it does not state."""
+    """Returns the rule's rates. One that it does not state becomes at least its stated `input` or `output` rate."""
     replaced = dict(rates)
     for name, kin in KIN.items():
         lead = rates.get(kin[-1])
@@ -108,14 +108,14 @@ def _open(window: PriceHours, at_ms: int) -> bool:
     minute, day = local.hour * 60 + local.minute, local.isoweekday()
     if window.start < window.end:
         within = window.start <= minute < window.end
-    else:  # over midnight it belongs to the day on which it began
+    else:  # a window over midnight belongs to the day on which it begins
         within = minute >= window.start or minute < window.end
         day = day if minute >= window.start else (day - 2) % 7 + 1
     return within and (not window.days or day in window.days)
 
 
 def _moments(rules: Iterable[Rule], at_ms: int, until_ms: int) -> set[int]:
-    """`at_ms`, and each moment up to `until_ms` at which some rule begins or ends."""
+    """Returns `at_ms`, and each moment up to `until_ms` at which a rule begins or ends."""
     moments = {at_ms}
     for rule in rules:
         moments |= {at for at in (rule.since_ms, rule.until_ms) if at is not None and at_ms < at <= until_ms}
@@ -125,8 +125,8 @@ def _moments(rules: Iterable[Rule], at_ms: int, until_ms: int) -> set[int]:
 
 
 def _edges(window: PriceHours, at_ms: int, until_ms: int) -> Iterator[int]:
-    """Moments at which the clock of the window shows its begin, its end or midnight, those after `at_ms` among them;
-    both where the clock is set back over that minute."""
+    """Yields the moments at which the clock of the window shows its start, its end or midnight, among them all in
+    question; two where the clock is set back over that minute."""
     now = datetime.fromtimestamp(at_ms // 1000, ZoneInfo(window.zone))
     midnight, days_on = now.replace(hour=0, minute=0, second=0, microsecond=0), (until_ms - at_ms) // _DAY_MS + 3
     for minute, days, fold in product({0, window.start, window.end}, range(days_on), (0, 1)):
@@ -134,16 +134,16 @@ def _edges(window: PriceHours, at_ms: int, until_ms: int) -> Iterator[int]:
         yield int(at.timestamp()) * 1000
 
 
-# The one price function: disjoint buckets × rates, rounded half up once per attempt; and its upper bound.
+# The price function: disjoint buckets × rates, rounded half up once per attempt; and its upper bound.
 
 UNLIMITED = 2**53
-"""Output tokens that any sum pays for where output is free."""
+"""Number of output tokens that any amount pays for if output is free."""
 
 _CHARGED = {"output_reasoning": "reasoning"} | {name: name for name in KIN if name != "reasoning"}
-"""Buckets that not every call has, and the rate of each."""
+"""Bucket that not every call has → its rate."""
 _counts = attrgetter(*_CHARGED)
 _CACHED = {name: "input_audio" if name == "cache_read_audio" else "input" for name in _CHARGED if name[:6] == "cache_"}
-"""Buckets of cached input, and what each would be without a cache."""
+"""Bucket of cached input → the bucket that it would be without a cache."""
 _cached_counts = attrgetter(*_CACHED)
 _READS = ("input", "cache_read", "cache_read_explicit")
 _WRITES = {
@@ -157,10 +157,10 @@ _WIDEST = CallScope()
 
 
 def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 0, region: str = "") -> Cost:
-    """What an attempt with this usage costs; the provider's own figure wins where it states one.
+    """Returns what an attempt with this usage costs. A cost that the provider states takes precedence.
 
-    `at_ms` (Unix) is when it began. Which moment of a call decides its price is not known of any provider, so the
-    dearer of its begin and its end does. `region` is the target's, for providers that don't report where they served.
+    `at_ms` (Unix) is when the attempt began. No provider says which moment of a call decides its price, so the dearer
+    of its start and its end does. `region` is the target's, for providers that don't report where they served.
     """
     price = price or WORST_CASE
     some, own = own_cost(price, usage, at_ms, region)
@@ -179,15 +179,15 @@ def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 
 
 
 MOST_UNITS = 100
-"""Searches, pages and the like that one answer may report: the longest research of a hosted tool makes dozens."""
+"""Maximum number of searches, pages and the like that one answer may report: the longest research makes dozens."""
 DEARER = CHEAPER = 100
-"""A provider's own figure is believed from that part up to so many times what its tokens cost here …"""
+"""A stated cost is believed from 1/`CHEAPER` of the computed one to `DEARER` times it plus `BELIEVED_NANO`."""
 BELIEVED_NANO = 10**9
-"""… and this, in nano-USD, for what no token shows."""
+"""Amount in nano-USD that a stated cost may have for what tokens don't show."""
 
 
 def believed(price: Price | None, usage: Usage, *, at_ms: int, took_ms: int, region: str) -> Usage:
-    """Without fees and figures of the provider's that can't be true. As `charge`."""
+    """Returns the usage without units and stated costs that can't be true: violations. Arguments as for `charge`."""
     violations, units = list(usage.violations), dict(usage.units)
     for name, number in usage.units.items():
         if number > MOST_UNITS:
@@ -197,7 +197,7 @@ def believed(price: Price | None, usage: Usage, *, at_ms: int, took_ms: int, reg
     if stated is not None:
         counted = structs.replace(usage, units=units, provider_cost=None)
         own = charge(price, counted, at_ms=at_ms, took_ms=took_ms, region=region)
-        # What nobody knows the price of may cost next to nothing, but not nothing.
+        # A call without a known price may cost next to nothing, but not nothing.
         least = min(own.nano, 1) if own.source is CostSource.UNPRICED else own.nano / CHEAPER
         if not least <= stated <= DEARER * own.nano + BELIEVED_NANO:
             violations.append(f"a cost of {stated} nano-USD reported")
@@ -208,7 +208,7 @@ def believed(price: Price | None, usage: Usage, *, at_ms: int, took_ms: int, reg
 
 
 def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[CallTerms, int]:
-    """What the price alone says, in nano-USD, whatever the provider states."""
+    """Returns the terms of a call, and its cost in nano-USD by the price alone, whatever the provider states."""
     some = CallTerms(price, price.each)
     if price.rules:
         some = terms(price, usage.totals.input, usage.service_tier, usage.region_served or region, at_ms)
@@ -216,7 +216,7 @@ def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[CallT
 
 
 def _paid(some: CallTerms, usage: Usage) -> int:
-    """Tokens × rates, in nano-USD per million, and units."""
+    """Returns the cost of tokens and units, in nano-USD × `under` × `UNITS_PER_RATE`."""
     rates = some.rates
     paid = usage.input_uncached * rates.input + usage.output_visible * rates.output
     if any(counts := _counts(usage)):
@@ -227,14 +227,14 @@ def _paid(some: CallTerms, usage: Usage) -> int:
 
 
 def _rounded(amount: int, scale: int) -> int:
-    """Half up."""
+    """Divides and rounds half up."""
     return (2 * amount + scale) // (2 * scale)
 
 
 def _parts(price: Price, some: CallTerms, usage: Usage) -> tuple[int | None, int | None]:
-    """What of the charge reasoning cost, and what caches saved; each rounded once."""
+    """Returns the part of the charge for reasoning, and what caches saved, each rounded once; None if unknown."""
     thoughts, saved, rates = usage.output_reasoning, 0, some.rates
-    if any(counts := _cached_counts(usage)):  # cached tokens × what each was cheaper than as plain input
+    if any(counts := _cached_counts(usage)):  # cached tokens × how much cheaper each was than plain input
         named = zip(_CACHED.items(), counts, strict=True)
         saved = sum(
             tokens * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), tokens in named if tokens
@@ -243,7 +243,7 @@ def _parts(price: Price, some: CallTerms, usage: Usage) -> tuple[int | None, int
         return thoughts, 0
     top, bottom = 1, some.under * UNITS_PER_RATE
     if usage.provider_cost is not None:
-        # At the worst case of an unknown price nothing is known of the shares.
+        # If the price is unknown, and so the worst case, the shares are unknown.
         top, bottom = usage.provider_cost, 0 if price.assumed else _paid(some, usage)
     thinking = _part(thoughts * rate_of(rates, "reasoning") * some.over, top, bottom) if thoughts else thoughts
     return thinking, _part(saved * some.over, top, bottom) if saved else 0
@@ -256,7 +256,7 @@ def _part(amount: int, top: int, bottom: int) -> int | None:
 
 
 def rate_of(rates: TokenPrices, name: str) -> int:
-    """Of a bucket; where it is not stated, that of its nearest kin (`KIN`)."""
+    """Returns the rate of a bucket; if it is not stated, that of its nearest kin (`KIN`)."""
     rate: int | None = getattr(rates, name)
     if rate is not None:
         return rate
@@ -267,21 +267,21 @@ def rate_of(rates: TokenPrices, name: str) -> int:
 
 
 def units_cost(some: CallTerms, units: Mapping[str, int]) -> int:
-    """nano-USD per million."""
+    """Returns the cost of units, in nano-USD × `UNITS_PER_RATE`."""
     return sum(count * some.each.get(name, DEAREST_UNIT) for name, count in units.items())
 
 
 class CallPrice(Struct, frozen=True):
-    """The most that a call can cost, for any length of its output."""
+    """The maximum cost of a call, for any length of its output."""
 
     input_tokens: int
     cases: Sequence[tuple[int, int, int, int]]
-    """Of each way in which it may turn out: what a token of input costs, one of output, and all that is not counted in
-    tokens; and how many such amounts are one nano-USD."""
+    """For each way in which the call may turn out: the cost of an input token, of an output token, and of all that is
+    not counted in tokens; and the divisor that turns these amounts into nano-USD."""
     choices: int = 1
 
     def amounts(self, *tokens: tuple[int, int]) -> list[Amount]:
-        """At most, for so many tokens of output, and so many of thinking, in each choice."""
+        """Returns the maximum amount for each pair of output and thinking tokens per choice."""
         amounts = []
         for output, thinking in tokens:
             most = 0
@@ -291,7 +291,7 @@ class CallPrice(Struct, frozen=True):
         return amounts
 
     def output(self, nano: int) -> int:
-        """Tokens over all choices that `nano` pays for beside the input; at least 0."""
+        """Returns the number of output tokens over all choices that `nano` pays for besides the input; at least 0."""
         least = UNLIMITED
         for into, out, fixed, scale in self.cases:
             left = nano * scale - fixed - self.input_tokens * into
@@ -300,8 +300,8 @@ class CallPrice(Struct, frozen=True):
 
 
 def call_price(price: Price | None, input_tokens: int, at_ms: int = 0, scope: CallScope = _WIDEST) -> CallPrice:
-    """Of a call that begins at `at_ms`, by the dearest rates that its tokens can have; one that is not stated is no
-    dearer."""
+    """Returns the maximum cost of a call that begins at `at_ms`, by the dearest rates that its tokens can have. A rate
+    that is not stated is that of a kin, and so not dearer."""
     into = (*_READS, *_WRITES[scope.writes], *(_MEDIA_IN if scope.media else ()))
     out = (*_OUT, *(_MEDIA_OUT if scope.media else ()))
     rows = []

@@ -20,29 +20,29 @@ from router.types.request import MEDIA, TYPICAL, Endpoint, Request
 from router.types.tables import table
 from router.types.target import EFFORTS, Contract, Target, Thinking
 
-# What a target can be held to in thinking: the levels of its contract, from the one asked for down to none.
+# The levels of thinking that a target can be limited to: from the one asked for down to none.
 
 P90 = 0.9
 WORDS = ("low", "medium", "high")
 """Levels of a model whose card names none."""
 SCALE = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576}
-"""Tokens for words that a card gives no figure for: Google's own translation for Gemini 2.5."""
+"""Thinking tokens of levels for which a card gives no figure: Google's own translation for Gemini 2.5."""
 MOST = 32_768
-"""For words beyond."""
+"""Thinking tokens of all other levels."""
 LEAST_THOUGHT = 256
-"""To fit a budget, no smaller number is asked for; unless the client did."""
+"""Minimum thinking budget, in tokens, that is sent to fit a budget, unless the client asked for less."""
 USUAL = "medium"
-"""Where a model's own default stands among its levels, as far as anyone knows."""
+"""The level that a model's own default is assumed to be."""
 NUMBERED = (Contract.EXACT, Contract.TARGET)
 
 
 class ThinkingLevel(Struct, frozen=True):
-    """One thing to ask for. `effort` is empty for the model's own default; `p90` and `number` are tokens per choice."""
+    """A level to ask for. `effort` is empty for the model's own default; `p90` and `number` are tokens per choice."""
 
     effort: str
     p90: int
     number: int | None = None
-    """The budget to send, where the contract takes one."""
+    """Thinking budget to send, if the contract takes a number."""
 
     @property
     def thinks(self) -> bool:
@@ -53,9 +53,9 @@ OFF = ThinkingLevel("none", 0)
 
 
 def thinking_levels(target: Target, asked: str, cap: int | None, learned: TargetStats) -> Iterator[ThinkingLevel]:
-    """What may be asked for instead of `asked`, from there down; all of it within `cap` thinking tokens per choice.
+    """Yields the levels that may be asked for, from `asked` down, within `cap` thinking tokens per choice.
 
-    Under a cap the model's own default is no answer: something has to be said, so the highest that fits is.
+    Under a cap the model's own default is not enough: a level has to be sent, so it is the highest that fits.
     """
     thinking = target.model.thinking
     word = level(thinking, asked)
@@ -73,7 +73,7 @@ def thinking_levels(target: Target, asked: str, cap: int | None, learned: Target
 
 
 def lowest(target: Target, learned: TargetStats) -> int:
-    """The least thinking, in tokens per choice, that the target can be held to: 0 where it can be switched off."""
+    """Returns the least thinking, in tokens per choice, that the target can be limited to; 0 if it can stop."""
     thinking = target.model.thinking
     if thinking.can_stop:
         return 0
@@ -83,24 +83,24 @@ def lowest(target: Target, learned: TargetStats) -> int:
 
 
 def fits_thinking(target: Target, tokens: int, learned: TargetStats) -> bool:
-    """The target can be held to `tokens` of thinking per choice."""
+    """Returns whether the target can be limited to `tokens` of thinking per choice."""
     return lowest(target, learned) <= tokens
 
 
 def p90(target: Target, effort: str, learned: TargetStats) -> int:
-    """Thinking tokens; at most the output, where the provider does not tell them apart."""
+    """Returns the 90 % quantile of thinking tokens; at most that of all output if they are not told apart."""
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
     prior, (output, thinking) = card(target.model.thinking, effort), learned.latest((target.id, effort))
     if output.count > thinking.count == 0:
         return min(prior, shrink_to_prior(output.upper(P90), output.count, prior))
-    # Of a target that may think no easy request says that it never does.
+    # A target that may think is never expected not to, even if easy requests needed none.
     return max(shrink_to_prior(thinking.upper(P90), thinking.count, prior), min(prior, 1))
 
 
 @lru_cache
 def level(thinking: Thinking, asked: str) -> str:
-    """The model's own word for what is asked for; empty where nothing is, or nothing can be."""
+    """Returns the model's own word for the effort asked for; empty if there is none, or none can be sent."""
     if not asked or thinking.contract in (Contract.NONE, Contract.ALWAYS_ON):
         return ""
     if asked == "none" and thinking.can_stop:
@@ -114,14 +114,14 @@ def level(thinking: Thinking, asked: str) -> str:
 
 @lru_cache
 def card(thinking: Thinking, effort: str) -> int:
-    """The catalog's p90 for a level, else the scale's."""
+    """Returns the p90 of a level in the catalog, else in `SCALE`."""
     word = effort or default(thinking)
     known = dict(zip(thinking.levels, thinking.tokens, strict=False))
     return known[word] if word in known else SCALE.get(word, MOST)
 
 
 def default(thinking: Thinking) -> str:
-    """The level that stands for the model's own default: that it thinks."""
+    """Returns the level that stands for the model's own default, in which it thinks."""
     if thinking.contract in (Contract.SWITCH, Contract.ALWAYS_ON):
         return thinking.levels[-1] if thinking.levels else WORDS[-1]
     levels = tuple(level for level in thinking.levels or WORDS if level != "none")
@@ -129,7 +129,7 @@ def default(thinking: Thinking) -> str:
 
 
 def position(levels: tuple[str, ...], word: str) -> int:
-    """Of the highest level at or below the word; 0 if there is none, or if the word is unknown."""
+    """Returns the index of the highest level at or below the word; 0 if there is none, or the word is unknown."""
     if word in levels:
         return levels.index(word)
     ranks = {effort: rank for rank, effort in enumerate(EFFORTS)}
@@ -137,7 +137,7 @@ def position(levels: tuple[str, ...], word: str) -> int:
 
 
 def _words(target: Target, asked: str, learned: TargetStats) -> Iterator[ThinkingLevel]:
-    """Less effort never counts as more thought, even where it has not been seen yet."""
+    """Yields levels named by words. A lower effort never counts as more thinking, even before it was seen."""
     thinking = target.model.thinking
     most = p90(target, asked, learned)
     yield ThinkingLevel(asked, most)
@@ -151,7 +151,7 @@ def _words(target: Target, asked: str, learned: TargetStats) -> Iterator[Thinkin
 
 
 def _number(target: Target, asked: str, cap: int | None, learned: TargetStats) -> Iterator[ThinkingLevel]:
-    """As many tokens as the word stands for, or the cap; less than the provider's minimum can't be said."""
+    """Yields a level with a number of tokens: that of the word, or the cap; none below the provider's minimum."""
     thinking = target.model.thinking
     usual = p90(target, asked, learned)
     if not asked:
@@ -163,37 +163,37 @@ def _number(target: Target, asked: str, cap: int | None, learned: TargetStats) -
         yield ThinkingLevel(asked, min(usual, number), number)
 
 
-# How many tokens a prompt may take, before anyone has counted them: first by rule, then by learned ratios.
+# How many tokens a prompt may have before it is counted: first by rule, then by learned ratios.
 
 TOKENS_MOST = (60, 100)
-"""Likewise, at most: random letters make 0.54 tokens each, and no token is shorter than a byte."""
+"""Maximum tokens per 100 bytes, as in `TYPICAL`: 0.54 per random letter; none is shorter than a byte."""
 TEMPLATE_TOKENS = 64
-"""In every bound: chat templates add role markers, and some a system prompt of their own (SmolLM2: 24 tokens)."""
+"""Tokens added to every bound: chat templates add role markers, and some a system prompt (SmolLM2: 24 tokens)."""
 INPUT_MARGIN = 1.1
-"""By which the learned ratio (`INPUT_SHARE`) is widened, for a text unlike the last ones."""
+"""Factor by which the learned ratio (`INPUT_SHARE`) is widened, for a text unlike the last ones."""
 _IMAGES = [(re2.compile(name), tokens) for name, tokens in table("estimate/image_tokens.yaml").items()]
 AUDIO_TOKENS_PER_SECOND = 32
 """Gemini's rate, the highest that is published."""
 FILE_BYTES_PER_TOKEN = 1
-"""A document's text is compressed, and some providers add an image of each page."""
+"""Low, since a document's text is compressed, and some providers add an image of each page."""
 
 
 class PromptSize(NamedTuple):
     """Input tokens of a request at a target."""
 
     rough: int
-    """A plain count: the scale that ratios are learned on."""
+    """A rough count: the scale on which ratios are learned."""
     tokens: int
-    """Expected."""
+    """Expected number."""
     bound: int
-    """At most. Never more than the context: a longer prompt is refused, not charged."""
+    """Maximum number. Never more than the context: a longer prompt is refused, not charged."""
 
 
 def prompts(
     request: Request, targets: Iterable[tuple[Target, InputSize, float]], counts: Counts = UNCOUNTED
 ) -> list[PromptSize]:
-    """At each target, by what was learned there of prompts of the request's script, and the target's margin. `counts`:
-    what was counted, which goes before all that is estimated."""
+    """Returns the prompt's size at each target, by what was learned there of prompts of its script, and the target's
+    margin. `counts`: counted sizes, which take precedence over all estimates."""
     media, text_rough, rows = request.script.endswith(MEDIA), request.rough_tokens, []
     text_dense, text_words = request.dense_bytes, request.prompt_bytes - request.dense_bytes
     for target, ((each, base), upper, share), margin in targets:
@@ -201,7 +201,7 @@ def prompts(
         if media and (media_bound := media_tokens(target, request)):
             rough += media_tokens(target, request, usual=True)
         if (own := target.prompt) is not None:
-            # A template adds its own text, and may say the same twice.
+            # A template adds its own text, and may repeat the prompt.
             times = max(own.times, 1.0)
             words, dense = int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
             rough += template(target)
@@ -219,20 +219,20 @@ def prompts(
 
 
 def template(target: Target) -> int:
-    """Rough tokens of the text that its template adds."""
+    """Returns the rough number of tokens that the target's prompt template adds."""
     own = target.prompt
     return 0 if own is None else ((own.bytes - own.dense) * TYPICAL[0] + own.dense * TYPICAL[1]) // 100
 
 
 @cache
 def image_tokens(target: str) -> dict[str, int]:
-    """Of an image at most, of a usual one, and of one at low detail where it has fewer; `target`: wire and name of the
-    model, with a blank between."""
+    """Returns the tokens of an image: `most`, `usual`, and `low` at low detail if those are fewer. `target`: wire and
+    name of the model, with a blank between."""
     return next(tokens for name, tokens in _IMAGES if name.search(target))
 
 
 def media_tokens(target: Target, request: Request, *, usual: bool = False) -> int:
-    """Of images, recordings and documents, at most, or of `usual` images; a linked document may fill the context."""
+    """Returns the maximum tokens of media, or those of `usual` images; a linked document may fill the context."""
     if request.file_bytes is None:
         return target.model.context
     tokens = image_tokens(f"{target.provider.wire} {target.model.name}")
@@ -241,34 +241,34 @@ def media_tokens(target: Target, request: Request, *, usual: bool = False) -> in
     return images + request.audio_seconds * AUDIO_TOKENS_PER_SECOND + request.file_bytes // FILE_BYTES_PER_TOKEN
 
 
-# Prompts in OpenAI's encodings, counted by the package of the extra `tokens`; off the path of requests.
+# Prompts in OpenAI's encodings, counted with the package of the extra `tokens`, outside the path of requests.
 
 PER_MESSAGE, PER_NAME, REPLY = 3, 1, 3
-"""Tokens beside the texts, as OpenAI's own guide counts them (github.com/openai/openai-cookbook, "How to count tokens
-with tiktoken"): around each message, beside a name in it, and before the answer."""
+"""Tokens besides the texts: around each message, for a name in it, and before the answer, by OpenAI's own guide
+(github.com/openai/openai-cookbook, "How to count tokens with tiktoken")."""
 _SCHEMAS = ("tools", "functions", "response_format")
-"""The provider rewrites these in a form that it does not publish; as JSON they are usually a little longer."""
+"""Fields that the provider rewrites in a form that it does not publish; as JSON they are usually a little longer."""
 PER_SCHEMA, PER_COMMA = 16, 3
-"""What that form may have beyond the JSON, at most: its frame, and around each value of an enumeration."""
+"""Maximum tokens of that form beyond the JSON: for its frame, and around each value of an enumeration."""
 PIECE = 65_536
-"""Characters that are counted at a time: 3 ms in which no other thread runs."""
+"""Number of characters that are counted at a time: 3 ms in which no other thread runs."""
 _SEAM = re.compile(r"[^\W_](?=[ \n.,。，])")
-"""Both encodings end a token after such a letter or digit, whatever stands around it."""
+"""A letter or digit after which both encodings end a token, whatever stands around it."""
 _OWN = ("role", "content", "name")
 COUNTING = ThreadPoolExecutor(1, "tokens")
-"""All counting is done here, one prompt after the other."""
+"""Runs all counting, one prompt after another."""
 
 
 def encoding(target: Target) -> str:
-    """The encoding of its model; empty where it is not known, or nothing here can count by it."""
+    """Returns the encoding of the target's model; empty if it is unknown, or can't be counted here."""
     names, model = target.provider.encodings, target.model.name
     known = next((name for pattern, name in names.items() if fnmatchcase(model, pattern)), "")
     return known if known and find_spec("bpe_openai") else ""
 
 
 def count_prompt(name: str, request: Request, media: int = 0, usual_media: int = 0) -> PromptCount | None:
-    """In the encoding `name`; takes 40 ms for a megabyte. `media`, `usual_media`: tokens of images and files,
-    at most and as expected. None: not all of it is known here."""
+    """Counts a prompt in the encoding `name`; takes 40 ms for a megabyte. `media`, `usual_media`: maximum and expected
+    tokens of images and files. None if a part of the prompt can't be counted here."""
     body = request.body if request.chat is None else request.chat
     if request.unsaid is not None or request.prompts > 1:
         return None
@@ -289,7 +289,7 @@ def count_prompt(name: str, request: Request, media: int = 0, usual_media: int =
 
 
 def count_text(name: str, text: str, piece: int = PIECE) -> int:
-    """`piece`: characters that are counted at a time, at least; how many changes nothing."""
+    """Counts the tokens of a text. `piece`: minimum number of characters counted at a time, which changes nothing."""
     count, start, total = _tokenizer(name).count, 0, 0
     while len(text) - start > piece and (seam := _SEAM.search(text, start + piece)):
         total += count(text[start : seam.end()])
@@ -298,7 +298,7 @@ def count_text(name: str, text: str, piece: int = PIECE) -> int:
 
 
 def _texts(raw: Raw) -> Iterator[str]:
-    """Of a message's field: a string, or the text parts of its content."""
+    """Yields the texts in a message's field: a string, or the text parts of its content."""
     value = msgspec.json.decode(raw)
     if isinstance(value, str):
         yield value
@@ -314,7 +314,7 @@ def _tokenizer(name: str) -> Any:
 
 @cache
 def _bindings() -> Any:
-    """The compiled part alone: the rest of the package reads three vocabularies at import, and refuses long texts."""
+    """Imports only the compiled part: the rest of the package reads three vocabularies, and refuses long texts."""
     package = find_spec("bpe_openai")
     spec = PathFinder.find_spec("_bindings", package.submodule_search_locations) if package else None
     if spec is None or spec.loader is None:
