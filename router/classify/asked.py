@@ -92,7 +92,7 @@ def asked(request: Request) -> AskFeatures:
         lower = ask.lower()
     kinds = cues().of(lower)
     if not kinds and not strange and unfamiliar(lower):
-        strange = float(2 * len(ask) < _figures.known * len(load().words.split(zeroed(lower))))  # two bytes each
+        strange = float(2 * len(ask) < _figures.known * len(load().words.split(zeroed(lower))))  # a piece has two bytes
     follows = len(users) > 1 and size < _figures.short and not (again or closes)
     from_tool = last_role in ("tool", "function")
     last_answer, answered = width(answers[-1]) if answers else 0, sum(map(len, answers))
@@ -169,8 +169,8 @@ def _stands_alone(reply: str) -> bool:
 
 
 def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
-    """Returns whether a reply asks the previous question again (yes to an offer, that the answer was wrong, or to go
-    on); and whether it asks for nothing."""
+    """Returns whether a reply asks the previous question again (by accepting an offer, calling the answer wrong, or
+    asking to go on); and whether it asks for nothing."""
     end, raw = answer[-_figures.short :].lower().encode(errors="replace"), reply.encode()
     asks_back, nothing_left = _has.asks_back(end), _has.nothing_left(end)
     assents = asks_back and "?" not in reply and _has.assent(raw)

@@ -17,7 +17,7 @@ from router.types.request import Cause, Classification, Endpoint, Finding, Lates
 from router.types.target import Task
 
 LARGE = 4_096
-"""Body size in bytes from which a scan runs in a thread: 1 kB usually takes 0.5 ms, made to be slow 10 ms."""
+"""Body size in bytes from which a scan runs in a thread: 1 kB usually takes 0.5 ms, a malicious one 10 ms."""
 _LONG = 65_536
 """Body size in bytes from which scans run one at a time in a thread of their own, so that they don't delay others."""
 _threads, _long_threads = ThreadPoolExecutor(2, "scan"), ThreadPoolExecutor(1, "scan-long")

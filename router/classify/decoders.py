@@ -263,7 +263,7 @@ def amid(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
 
 
 def wraps(text: str, encoded: bytes, place: CharacterOffsets) -> Iterator[Piece]:
-    """Yields the line breaks within values."""
+    """Yields the line breaks within values, which are removed, or replaced by a separator."""
     start, end = _WRAPPED.search(encoded)
     while start >= 0:
         brk = _BREAK.search(text, place.of(start))

@@ -18,7 +18,7 @@ POSSIBLE = 0.3
 
 
 class Span(NamedTuple):
-    """Characters of a text, and how certain it is that they are what is looked for, from 0 to 1."""
+    """Characters of a text, and a score from 0 to 1 for how certain it is that they are a hit."""
 
     start: int
     end: int

@@ -152,7 +152,7 @@ class DifficultyReader(Struct, frozen=True, eq=False):
     near: float
     """Median, over held-out requests, of the kernel at the nearest inducing point."""
     version: str = ""
-    """Digest of the arrays: what was learned with other arrays means something else."""
+    """Digest of the arrays: what was learned with other arrays is not comparable."""
 
     def place(self, part: ReaderPart) -> Single:
         """Returns what a part adds to a request's directions and outputs: [K + OUTPUTS]."""
@@ -243,7 +243,7 @@ def read_arrays(folder: Path) -> DifficultyReader:
 
 
 def widened(array: NDArray[np.generic]) -> Any:
-    """Returns half precision, which only saves space in the file, as single, and a scalar as a float."""
+    """Converts half precision, which only saves space in the file, to single, and a scalar to a float."""
     if array.ndim == 0:
         return float(array)
     return array.astype(np.float32) if array.dtype == np.float16 else array

@@ -29,9 +29,9 @@ CLEAR = 1.25
 HEAD = 200
 """Maximum number of characters of an instruction."""
 _LATIN = "\u024f"
-"""The last Latin letter that is recognised as one."""
+"""The last character that counts as a Latin letter."""
 _PHONETIC = "\u02af"
-"""The last of the phonetic letters, which are written beside Latin ones."""
+"""The last phonetic character, which `unfamiliar` counts as Latin."""
 SEVERAL, LETTERS, HARDLY = 5, 0.7, 1 / 6
 """For `unfamiliar`: minimum words, minimum share of letters, maximum share of words that are known by chance."""
 _MARKS = ".,:;!?\"'()[]{}<>«»„“”‚‘’…–—-*_#`/\\|=+0123456789"
@@ -176,7 +176,7 @@ _FOREIGN = re.compile(
 MOSTLY = 0.15
 """Share of such letters above which a text's words are in such a script: a few may be names of variables."""
 WORTH = 4
-"""Letters that each letter of a known stem stands for: the rest of its word, and words between that say little."""
+"""Letters that each letter of a known stem accounts for: the rest of its word, and words between that say little."""
 
 
 def in_english(text: str) -> tuple[str, float]:

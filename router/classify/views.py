@@ -74,7 +74,7 @@ def replaced(view: TextView, pieces: Sequence[Piece]) -> TextView:
 
 def _runs(length: int, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, str | None, bool]]:
     last = 0
-    reach = 0  # no piece before the first has text behind it
+    reach = 0  # there is no earlier piece whose surroundings are kept
     for piece in pieces:
         start = piece[0]
         if start < last:
@@ -285,7 +285,7 @@ _MESSAGE_FIELDS = frozenset({"content", "text", "arguments", "output", "input"})
 
 
 def joins(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
-    """Yields the joins of consecutive passages, and of consecutive ones of a role, with others in between.
+    """Yields joins of consecutive passages, and of consecutive passages of each role if others lie in between.
 
     Items of top-level lists (inputs of an embedding) are separate texts.
     """
@@ -357,7 +357,7 @@ def where(path: Path) -> str:
 # Ordinary text has one view.
 
 _WRAPPED_LAYERS = 2
-"""Number of layers in which lines are joined: each makes new ones that could be joined, without an end."""
+"""Number of layers in which lines are joined, as joining creates new candidates endlessly."""
 MOST_LAYERS = 6
 """Maximum number of nested encodings, such as base64 of base64; a text with more hides something."""
 

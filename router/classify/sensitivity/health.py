@@ -9,12 +9,12 @@ from router.classify.detector import DetectorModel, Form, Span
 from router.types.request import Finding
 from router.types.tables import patterns, table
 
-# Medical words in the same request as something that tells whose health it is.
+# Medical words in the same request as something that identifies the person.
 #
 # After HIPAA's 45 CFR 164.514(b)(2): health information is protected beside one of eighteen kinds of identifiers.
 
 _IDENTIFYING = ("identifiers.", "names.")
-"""Detectors whose findings tell whose health it is, whatever their class."""
+"""Prefixes of detectors whose findings identify a person, whatever their class."""
 _LEAST_HINTS = 2
 _LEAST_DIGITS = 4
 """Minimum number of digits of a number that a hospital or an insurer gives."""

@@ -223,7 +223,7 @@ def v6(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 _VIRTUAL = ("0242", "525400", "005056", "000c29", "000569", "080027", "00155d", "00163e", "001c42")
-"""Prefixes of virtual machines' addresses: Docker, QEMU, VMware, VirtualBox, Hyper-V, Xen, Parallels."""
+"""Prefixes of MAC addresses of virtual machines: Docker, QEMU, VMware, VirtualBox, Hyper-V, Xen, Parallels."""
 
 
 def mac(text: str, start: int, end: int) -> Iterator[Span]:

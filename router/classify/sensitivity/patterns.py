@@ -33,7 +33,7 @@ class Keywords(DetectorModel):
 
 
 def _shares(words: Iterable[str]) -> Iterator[list[str]]:
-    """Yields words for one pattern each; of words that begin alike the longest is first, and they are neighbours."""
+    """Yields groups of words, for one pattern each; words that begin alike are neighbours, the longest first."""
     share: list[str] = []
     for word in sorted(words, reverse=True):
         if sum(map(len, share)) + len(word) > _MOST_TOGETHER and share:
@@ -44,7 +44,7 @@ def _shares(words: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _whole(word: str) -> str:
-    """Returns a pattern for a whole word. RE2's word boundary knows only ASCII: other characters at an end get none."""
+    """Returns a pattern for a whole word. RE2's word boundaries know only ASCII: other characters get none."""
     parts = r"\s+".join(str(re2.escape(part)) for part in word.split()) or str(re2.escape(word))
     return _edge(word[0]) + parts + _edge(word[-1])
 
@@ -93,7 +93,7 @@ Expression = Annotated[str, AfterValidator(_selective)]
 
 
 class Patterns(DetectorModel):
-    """Finds regular expressions. Case counts; write (?i) before an expression where it must not."""
+    """Finds matches of regular expressions. They are case-sensitive; write (?i) before one that must not be."""
 
     kind: Literal["patterns"]
     patterns: dict[Name, Expression] = Field(min_length=1, description="RE2 expressions by name.")
