@@ -36,7 +36,7 @@ HIT_MILLE, WEIGHT = 980, 2
 LONGEST, REMEMBERED = 256, 64
 """Maximum number of turns that are told apart; number of a template's conversations above which older ones fade."""
 LIKELY = 0.65
-"""Share of the requests expected to follow that counts, as their savings are less certain than the costs now."""
+"""Share of the expected later requests that counts, as their savings are less certain than the cost now."""
 SAME = 1.3
 """Maximum ratio of a prompt's tokens to their rough count."""
 
@@ -112,7 +112,7 @@ class Caches:
         return [{name: row for name, row in rows.items() if row.at_ms >= since_ms} for rows in sent]
 
     def note(self, prefix: CachePrefix, answers: Sequence[tuple[str, Usage]], at_ms: int) -> None:
-        """Records the answers of targets to one request, which have ended."""
+        """Records the answers to one request, once they have ended."""
         alive = self._alive(prefix, at_ms)
         turns, requests = [max((sent.times for sent in rows.values()), default=0) for rows in alive]
         for name in {prefix.template, application_of(prefix.template)} if answers and turns < LONGEST else ():

@@ -21,7 +21,7 @@ from router.types.target import Contract, Target, Wire
 
 MOST_PRICES = 4_096
 _plain: dict[tuple[int, Wire, bool, bool, bool], tuple[Price, CallPrice]] = {}
-"""Prices without rules or units, by identity: most are such, and are asked for often."""
+"""id of a price and kind of call → the price, and its `CallPrice`; only prices without rules and units."""
 
 
 def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> CallPrice:
@@ -50,8 +50,8 @@ MEAN_OF_P90 = 2
 LEAST_ANSWER = 256
 """Output tokens below which a cap leaves no room for an answer, unless the client asked for fewer."""
 START = -0.25
-"""Standard deviations of the logarithm of an answer's tokens for which the start of a metered stream pays: two in five
-answers are shorter, and are paid for to the end."""
+"""The start of a metered stream pays for an answer this many standard deviations, of the logarithm of its tokens, from
+the median: two in five are shorter."""
 START_ANSWER = 1_024
 """Output tokens that a metered stream starts with, without thinking, before anything was learned."""
 START_THOUGHT = 8
@@ -94,19 +94,19 @@ class UsualOutput(Struct, frozen=True):
     most_thought: float
     """Maximum thinking tokens, at the level that is asked for."""
     room: float
-    """Tokens of a cap for each that is expected."""
+    """Number of tokens that a cap allows per expected token."""
     safe: float
-    """Minimum tokens of a cap."""
+    """Minimum number of tokens that a cap allows."""
     number: float
     """Maximum thinking tokens that are asked for."""
     start: tuple[float, float]
-    """Tokens of a metered stream's start for each that is expected: visible and thinking."""
+    """Tokens with which a metered stream starts, per expected token: visible and thinking."""
     begin: float
-    """Tokens of a metered stream's start for every request."""
+    """Tokens with which every metered stream starts."""
     ahead: int | None
     """See `TargetStats.ahead`; None also if thoughts are not shown as they come, or a stream is billed to its end."""
     long: int
-    """Tokens that hardly any answer exceeds."""
+    """Number of tokens that hardly any answer exceeds."""
     lowest: int
     """Thinking tokens that leave room to think at all, and that the target can be limited to."""
     bounded: bool
@@ -168,7 +168,7 @@ def _usual(target: Target, rung: ThinkingLevel, learned: TargetStats, work: Work
     visible, thoughts = learned.laws(asked, work, prior if thinking else None)
     outputs, thinkings = learned.latest(asked)
     number, new = inf if rung.number is None else rung.number, prior_share(outputs.count)
-    # Requests with little need show what these need; with more need a few times their maximum is expected at most.
+    # Answers to easy requests say little of harder ones: of those a few times the maximum is expected at most.
     most = min(max(thought, CREDIBLE * thinkings.upper(LONG)) if thought else inf, number)
     ahead = None if (thinking and not control.streamed) or target.reads_on[True] else learned.ahead(target.id)
     return UsualOutput(
@@ -218,7 +218,7 @@ def per_choice(request: Request, thinking_cap: int | None) -> int | None:
 
 
 def _thinking_cap(step: Candidate, request: Request, thinking_cap: int | None) -> int | None:
-    """Returns the cap per choice; at most what was decided."""
+    """Returns the thinking cap per choice; at most what was decided."""
     caps = per_choice(request, thinking_cap), step.estimate.thinking_budget
     return min([tokens for tokens in caps if tokens is not None], default=None)
 
@@ -245,7 +245,7 @@ def bill_of(step: Candidate, request: Request) -> CallPrice:
 
 
 def within_reach(step: Candidate, request: Request, made: FittedRequest, most: Amount) -> FittedRequest:
-    """Returns `made` with what `most` pays for: a metered stream is never asked for more."""
+    """Returns `made`, limited to what `most` pays for: a metered stream is never asked for more."""
     output = affordable_output(step, request, most.usd)
     if made.thinks and most.thinking < ENDLESS:
         thoughts = most.thinking // request.n
@@ -260,7 +260,7 @@ def within_reach(step: Candidate, request: Request, made: FittedRequest, most: A
 def fit(
     step: Candidate, request: Request, granted: Amount, learned: TargetStats, thinking_cap: int | None = None
 ) -> FittedRequest | None:
-    """Returns how to ask for what `granted` pays; None if it is impossible. `thinking_cap`: tokens of all choices."""
+    """Returns how to ask so that `granted` pays; None if impossible. `thinking_cap`: tokens over all choices."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return FittedRequest() if step.estimate.tight.usd <= granted.usd else None
     target, known, most = step.target, step.estimate, step.estimate.cap

@@ -32,12 +32,12 @@ PENALTY = 30.0
 MOST_FACTOR = 1.5
 """Maximum of the logarithm of the factor that its traits put on a prompt's cost, up or down."""
 WIDE, WIDE_ROWS = 1.0, 5.0
-"""Prior of half of the interval of costs, in logarithms, and its weight in rows."""
+"""Prior half-width of the interval of costs, in logarithms, and its weight in rows."""
 LEAST_GAIN = 0.2
 """Minimum saving for leaving the best single target, as a share of its expected loss: less did not pay on kinds of
 prompts that were held out."""
 FEW = 8
-"""Number of scored rows from which those of a target tell what it can do (docs/estimates.md)."""
+"""Number of scored rows of a target from which they show what it can do (docs/estimates.md)."""
 _PROVIDER = Provider(id="table", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1/v1")
 
 
@@ -98,9 +98,9 @@ class Estimator:
         return {reason: count for reason, count in self._ignored.items() if count}
 
     def predict(self, prompts: Table) -> Prediction:
-        """Predicts for a table with the column `prompt`, and if there are any `functions` and `prompt_id`.
+        """Predicts for a table with the column `prompt`, and optionally `functions` and `prompt_id`.
 
-        A target without any known cost has the dearest known one; 0 if none is known at all. Raises ValueError, which
+        A target without any known cost counts as the dearest; all cost 0 if none is known. Raises ValueError, which
         names the column, for a table that can't be read.
         """
         traits = np.array([reading.traits for reading in self._read(prompts).values()]).reshape(-1, TRAITS)
@@ -315,7 +315,7 @@ def outcome(target: str, reading: Reading, score: float) -> Outcome:
 
 
 def _columns(table: Table, name: str) -> dict[str, list[Any]]:
-    """Returns every column as a list. Raises ValueError without a table, or if columns differ in length."""
+    """Returns every column as a list. Raises ValueError if it is no table, or columns differ in length."""
     if isinstance(table, Sequence):
         if isinstance(table, str | bytes) or not all(isinstance(row, Mapping) for row in table):
             raise ValueError(f"{name}: a list must hold one dict for each row")

@@ -48,11 +48,11 @@ PRIOR_SPREAD = 0.87
 """Standard deviation of the logarithm of output tokens, given the text: a text predicts cost within a factor of 1.8 at
 the median (public outcomes with true tokens)."""
 LEAST_SPREAD = 0.2
-"""Minimum standard deviation: the same prompt twice differs by 1.13 to 1.17 at the median, more at the tails."""
+"""Minimum spread: the same prompt twice differs by a factor of 1.13 to 1.17 at the median, more at the tails."""
 FRESH_MS = 1_000
 """Time in ms after which what is known of tokens and paces is read again."""
 TEMPLATE_FRESH = 10
-"""Factor on that time for a template: there may be hundreds."""
+"""Multiple of `FRESH_MS` after which what is known of a template is read again: there may be hundreds."""
 LEAST_PART = 0.03
 """Share of the expected answer below which a cap leaves none; one above may suit a shorter answer than was expected."""
 PROMPT_SPREAD = 0.11
@@ -60,7 +60,7 @@ PROMPT_SPREAD = 0.11
 CERTAIN = 4
 """Multiple of the expected tokens with room for which an answer fits for certain."""
 SURE = 1.1
-"""Factor on a chance, which is 1 at most: a usual cap changes nothing."""
+"""Factor on the chance that an answer fits, limited to 1, so that usual caps change nothing."""
 SIZE_STEP = 1.02
 """Factor by which prompts are told apart near or beyond the size at which some rate changes."""
 NEAR = 4
@@ -69,7 +69,7 @@ MOST_KNOWN = 1_024
 """Maximum number of kinds of work cached: efforts, caps and templates are the clients' own."""
 _LEAST = 1e-9
 _SPREADS = np.array(((PROMPT_SPREAD,), (PRIOR_SPREAD,), (PRIOR_SPREAD,)))
-"""Spreads of a prompt, of an answer, and of the part of it that is worth something."""
+"""Spreads of a prompt, of an answer, and of the least part of it that is useful."""
 _Levels = tuple[tuple[str, int | None], ...]
 """Effort and thinking tokens that each target is asked for; empty if as request and policy say."""
 _AS_ASKED = ("", None)
@@ -130,9 +130,9 @@ class _KnownWork(Struct, frozen=True, eq=False):
     failing: Vector
     """See `PassRateModel.failing`."""
     sent: Vector
-    """Input tokens for each of the rough count."""
+    """Input tokens per token of the rough count."""
     sent_base: Vector
-    """Input tokens of every prompt besides, those of the target's template among them."""
+    """Input tokens added to every prompt, those of the target's prompt template included."""
     visible: Vector
     """`law_table` of visible tokens, by those that were read (see `LengthLaw`)."""
     thought: Vector
@@ -196,9 +196,9 @@ class _Money(Struct, frozen=True, eq=False):
     """See `Forecast.foretold`."""
 
     def whole(self, request: Request) -> Vector:
-        """Returns the chances that answers are whole: they fit besides the prompt and below what the target writes at
-        most, and the thinking with a part that is worth something fits below the client's own cap. It is 1 with far
-        more room than the usual length."""
+        """Returns the chances that answers are complete: prompt and answer fit into the context, the answer into the
+        target's maximum, and thinking with a useful part of the answer into the client's cap. They are 1 with far more
+        room than usual."""
         context, prompt, (*_, written, thinking) = self.known.context, self.whole_prompt, self.foretold
         if request.endpoint is Endpoint.EMBEDDINGS:
             return _fits(np.array((prompt,)), context, _SPREADS[:1])
@@ -281,8 +281,8 @@ class Forecaster:
         holds: bool = True,
         foretold: Sequence[Vector] | None = None,
     ) -> list[Estimate]:
-        """Returns the estimate of each target. `fits`: how each is asked (see `afforded`); `foretold`: what they were
-        chosen by. Without `holds` the maximum costs are left out, which are most of the work."""
+        """Returns the estimate of each target. `fits`: how each is asked (see `afforded`); `foretold`: columns that
+        they were chosen by. Without `holds` the maximum costs are left out, which are most of the work."""
         if not targets:
             return []
         columns = self._money(targets, asked, fits).foretold if foretold is None else foretold
@@ -333,7 +333,7 @@ class Forecaster:
     def afforded(
         self, targets: Sequence[Target], asked: ForecastInput, limit: Amount, thinking_cap: int | None
     ) -> list[FittedRequest | None]:
-        """Returns how each target would be asked so that `limit` pays for it; None: see `fit`."""
+        """Returns how each target would be asked so that `limit` pays for it; None if nothing fits (see `fit`)."""
         fits: list[FittedRequest | None] = []
         for step in map(Candidate, targets, self.estimates(targets, asked)):
             if thinking_cap is None and step.estimate.whole.beyond(limit) == Amount():
@@ -403,7 +403,7 @@ class Forecaster:
         visible, thought = law_table(visible_laws), law_table(thought_laws)
         words = VISIBLE.each(visible, USUAL_READ.visible)
         thoughts = np.minimum(THINKING.each(thought, USUAL_READ.thinking), most_thought)
-        # For an answer of which either may be nearly all.
+        # Weighted by tokens, as either may be nearly all of an answer.
         excess = np.array([[law.excess for law in laws] for laws in (visible_laws, thought_laws)])
         excess = (words * excess[0] + thoughts * excess[1]) / (words + thoughts)
         spread = np.minimum(np.maximum(np.sqrt(2 * excess), LEAST_SPREAD), Z90)
@@ -461,8 +461,8 @@ def _fits(tokens: Vector, rooms: Vector, spreads: Vector) -> Vector:
 def _input(
     known: _KnownWork, cached: CachedPrompt, targets: Sequence[Target], sent: Vector
 ) -> tuple[Vector, Vector, tuple[tuple[float, float], Vector] | None]:
-    """Returns, for prompts of `sent` tokens: what is read from caches, what all input costs, and what of that later
-    requests gain by. A prompt long enough to be cached is written to a cache that does not have it."""
+    """Returns for prompts of `sent` tokens: tokens read from caches, cost of all input, and how much more it costs to
+    write than to read it, for later requests. Prompts that are long enough are written unless they are cached."""
     begins = np.array((sent, sent * cached.shared))
     cacheable = (begins >= known.least) & (known.rate_read < known.rate_in)
     reads = np.array([cached.reads.get(target.id, 0.0) for target in targets])

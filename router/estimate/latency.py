@@ -13,12 +13,12 @@ from router.types.target import Target
 
 PRIOR_FIRST_MS = 800.0
 PRIOR_MS_PER_TOKEN = 16.0
-"""Time per token of a usual remote model, 60 tokens a second; both hold before anything was observed."""
+"""Priors of the time to the first byte, and of the time per token: 60 tokens a second, a usual remote model."""
 PRIOR_SD = 0.7
-"""Standard deviation of the logarithm: a factor of two either way."""
+"""Prior standard deviation of the logarithm of the time per token: a factor of two either way."""
 PRIOR_WEIGHT = 3.0
 KEEP = 0.97
-"""Weight of an observation after the next one: a change of pace is seen within some dozen requests."""
+"""Factor on older observations at each new one: a change of pace is seen within some dozen requests."""
 _LEAST_MS = 1.0
 _MOST_STRETCHES = 32
 """Maximum number of stretches of work without a pause that are remembered, for requests that overlap them."""

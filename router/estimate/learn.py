@@ -38,11 +38,11 @@ SAME_SHARE = 0.99
 BYTES_PER_OUTPUT_TOKEN = 2.0
 """Bytes per token of the words of a stream, before any was counted; of all other text one."""
 BESIDE = 500
-"""Bytes of other kinds per thousand of its own, before any was counted. Bytes beyond that count as a token each."""
+"""Bytes of other kinds per thousand of the main kind, before any was counted; each further byte is a token."""
 MEAN_OUTPUT_BYTES = 3.5
 """Mean bytes per token, before any was counted: below the 4.2 of English, so that estimates are not too low."""
 METERED, BOOKED = (int(BYTES_PER_OUTPUT_TOKEN * MILLE), BESIDE), (int(MEAN_OUTPUT_BYTES * MILLE), 0)
-"""Priors of both: while a stream is metered, and when its text is booked without a count."""
+"""Priors for `TokenSizes.tokens`: while a stream is metered, and when its text is booked without a count."""
 
 
 class TokenSizes:
@@ -60,7 +60,7 @@ class TokenSizes:
 
     def tokens(self, text: TextBytes, cold: tuple[int, int]) -> float:
         """Returns the maximum tokens of a text: the fewest that it has as a text of any kind. `cold`: thousandths of
-        bytes per token of words, and of bytes besides a kind's own, before any was counted."""
+        bytes per token of words, and of bytes of other kinds, before any was counted."""
         size, saved, prior = sum(text), 0.0, cold[0]
         for own, (sizes, beside) in zip(text, self._kinds, strict=True):
             if own and (sizes.count or prior > MILLE):
@@ -74,7 +74,7 @@ class TokenSizes:
 # What targets did so far: quantiles of their latest tokens by effort, and margins after an overrun.
 
 EXTEND = 0.15
-"""Share of what a stream has used by which its hold is raised beyond that, once it is used up."""
+"""Share of a stream's use by which its hold is raised above that use, once the hold is used up."""
 OVERRUN = 1.5
 """Factor on a target's margin at an overrun."""
 MOST_MARGIN = 4.0
@@ -82,15 +82,15 @@ MOST_MARGIN = 4.0
 CALM = 0.97
 """Share of a margin's excess that is left after each attempt that kept within its hold: half after 23."""
 LONG = 0.9
-"""Share of other answers that a long answer exceeds, which is long even if it was cut."""
+"""An answer longer than this share of others counts as long, even if it was cut."""
 HALF = 0.5
-"""Share of an answer: a target whose typical stream has a larger piece does not stream."""
+"""Share of an answer: a target whose largest piece is typically larger does not stream."""
 LONG_CUT = 2
 """Multiple of what was read that a cut answer must have to tell how long answers are, as nine in ten have less. In the
 next cap it counts as this many times as long."""
 NEWS, EACH = 32, 8
-"""Number of first observations of a target, and of a template, after each of which conclusions are drawn anew; and
-every how many later. Those in between wait, since several are learned from at the price of one."""
+"""Number of first observations of a target, or of a template, after each of which conclusions are recomputed; after
+that, every how many. Several observations cost as much to learn from as one."""
 STALE = 64
 """Number of observations of all targets after which every conclusion is recomputed: targets share templates."""
 MOST_RECALLED = 1_024
@@ -156,7 +156,7 @@ ALL_WORK = Work()
 
 
 class TargetStats:
-    """In memory. `observe` takes every settled attempt, and at the start the last ones of the ledger, oldest first."""
+    """What is known of targets, in memory. `observe` takes all settled attempts; first the ledger's latest ones."""
 
     def __init__(self) -> None:
         self._latest = Recent[Asked, Windows](MOST_CELLS, lambda: (QuantileWindow(), QuantileWindow()))
@@ -235,8 +235,8 @@ class TargetStats:
             self._pool.add(asked, template, answers)
 
     def _watch(self, seen: AttemptSample) -> None:
-        """Learns an attempt's tokens, prompt, pieces and pace. Of a cut answer only a length that is long even so says
-        something."""
+        """Learns an attempt's length, prompt, pieces and pace. A cut answer's length counts only if it is long even
+        so."""
         target, output = seen.target, seen.output
         for window, size in zip(self._latest.used((target, seen.effort)), (output, seen.thinking), strict=True):
             if size is not None and not (seen.cut and window.count and size < window.upper(LONG)):
@@ -292,7 +292,7 @@ class TargetStats:
         return self._latest.get(asked) or _UNSEEN
 
     def work(self, task: Task | None, template: str, stated: bool) -> Work:
-        """Returns the work that a request is. `task`: None if it was not read; `stated`: see `TokensRead`."""
+        """Returns the kind of work that a request is. `task`: None if it was not read; `stated`: see `TokensRead`."""
         known = self._pool.templates.get(template)
         if self._waiting and (known is None or known.count < NEWS or len(self._waiting) >= EACH):
             self.learn()
@@ -329,7 +329,7 @@ class TargetStats:
         return self._token_bytes(target, lambda window: window.sum // window.count, MEAN_OUTPUT_BYTES)
 
     def most_output_bytes(self, target: str) -> float:
-        """Returns the maximum bytes per token of the target's streams: a count that makes them more is too low."""
+        """Returns the maximum bytes per token of the target's streams: a token count that gives more is too low."""
         return self._token_bytes(target, lambda window: int(window.upper(SAME_SHARE) * DENSER), MOST_OUTPUT_BYTES)
 
     def _token_bytes(self, target: str, value: Callable[[QuantileWindow], int], prior: float) -> float:

@@ -23,10 +23,10 @@ MOST_CELLS = 2_048
 MOST_ASKED = 64
 """Maximum number of targets × efforts remembered of a template."""
 CREDIBLE, CREDIBLE_LEAST = 3.0, 50
-"""Factor, and tokens added to what was read: an answer counts as no longer than the factor times both for other
-templates, and as no shorter than that part of both."""
+"""For other templates an answer counts as no longer than `CREDIBLE` times the tokens read plus `CREDIBLE_LEAST`, and as
+no shorter than about a `CREDIBLE`-th of these."""
 ODD = 3
-"""Number of such answers from which they count in full there: one that never ended says nothing of others."""
+"""Number of answers beyond these limits from which they count in full for their own template."""
 MOST_TAUGHT = 6.0
 """Maximum number of answers that those of one tenant (without keys, of one template) count as in what is expected of
 all others, at their mean; and those of one template for its application."""
@@ -44,13 +44,13 @@ WITHIN, LEAST_VARIANCE = 1.2, 1e-3
 STEEPEST_FADE = 0.61
 """e^(−½): the steepest slope of a bell curve with a standard deviation of 1."""
 SMALLEST, SMALLEST_THOUGHT, LEAST_NEED = 10.0, 1.0, 0.001
-"""Visible tokens, thinking tokens and need that are added everywhere: "hi" and "hello there" differ by little."""
+"""Tokens, thinking tokens and need that are added before logarithms: "hi" and "hello there" differ by little."""
 LITTLE_NEED = 0.1
 """Need to think at which an answer counts half for thinking; with less, one without any thinking does not count."""
 ROWS: Mapping[str, int] = {ALL: 0, STATED: 1, UNREAD: 2, **{task: at for at, task in enumerate(Task, 3)}}
-"""Rows of sums of lengths: all answers that were read; those whose requests state a length, which no other row has; all
-that were not read; and those of each task. Columns: answers; visible tokens, and thinking tokens where known
-(`Lengths.sums`); by what visible tokens are beyond `CREDIBLE`."""
+"""Rows of sums: all answers whose requests were read; those whose requests state a length, counted in no other row;
+those of unread requests; and those of each task. Columns: number of answers; visible tokens, and thinking tokens if
+known (`Lengths.sums`); by how much visible tokens exceed `CREDIBLE`."""
 _APART = (ROWS[STATED], ROWS[UNREAD])
 _COLUMNS, _BEYOND = 19, slice(15, 19)
 _BOUNDED = slice(4, 7)
@@ -83,7 +83,7 @@ class LengthLaw(NamedTuple):
     """By how much the logarithm of the mean is above the mean of the logarithms: half of their variance."""
 
     def quantile(self, deviations: float) -> float:
-        """Returns the quantile of lognormal tokens ÷ their mean, at so many standard `deviations` of the logarithm."""
+        """Returns a quantile ÷ the mean of lognormal tokens, `deviations` standard deviations of the logarithm away."""
         return exp(deviations * (2 * self.excess) ** 0.5 - self.excess)
 
 
@@ -136,8 +136,8 @@ class Lengths(NamedTuple):
             near = np.minimum(np.maximum(x, low), high)
             there = level + slope * near
             much = np.abs(there).sum(axis=0) * STEEPEST_FADE
-            # A great difference is rather one of these requests. It fades no faster than what was read grows, so that
-            # no fewer tokens are expected of a longer request.
+            # A large difference is more likely specific to these requests. It fades no faster than what was read grows,
+            # so that no fewer tokens are expected of a longer request.
             width = np.maximum(np.array(self.far)[:, None] - much, much)
             times = times * np.exp((there * np.exp(((x - near) / width) ** 2 / -2)).sum(axis=0))
         least = max(read * self.least_share, self.fewest)
@@ -146,7 +146,7 @@ class Lengths(NamedTuple):
     def fitted(self, sums: Vector, prior: LengthLaw, *, of_template: bool = False) -> LengthLaw:
         """Returns the law by Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
         count, of_x, squares, cubes, differs, both, ratios = sums.tolist()
-        if count < LEAST_COUNT or ratios <= 0:  # what is left when sums are subtracted
+        if count < LEAST_COUNT or ratios <= 0:  # rounding errors of subtracted sums
             return prior
         sds = self.template_sd if of_template else self.plain_sd
         prior_level = prior.base + prior.of_target.level + prior.of_template.level
@@ -203,7 +203,7 @@ class _Template:
 
 
 def _bounded(sums: Vector, share: float = 1.0) -> Vector:
-    """Returns sums [n, _COLUMNS] without a `share` of what answers are beyond belief by."""
+    """Returns sums [n, _COLUMNS] without a `share` of the lengths beyond the credible limits."""
     bounded = sums.copy()
     bounded[:, VISIBLE.columns][:, _BOUNDED] -= sums[:, _BEYOND][:, 1:] * share
     bounded[:, _BEYOND] = 0
@@ -211,7 +211,7 @@ def _bounded(sums: Vector, share: float = 1.0) -> Vector:
 
 
 def _credible(kind: Lengths, known: _Template, asked: Asked) -> Vector:
-    """Returns sums [n, 7] of a target in a template, without what few answers there are beyond belief by."""
+    """Returns sums [n, 7] of a target in a template, bounded while few answers there exceed the credible limits."""
     rows = known.sums[asked].left(known.at_ms)
     if kind is not VISIBLE:
         return rows[:, kind.columns]
@@ -268,8 +268,8 @@ class LengthPool:
             others.at_ms, others.count = max(others.at_ms, known.at_ms), others.count + len(answers)
 
     def law(self, kind: Lengths, asked: Asked, row: int, template: str, prior: float) -> LengthLaw:
-        """Returns the law of a target's answers to requests of a template. It leans on the template's effect on all
-        targets: else one that was asked alone would seem dearer, or cheaper. `prior`: tokens for each read."""
+        """Returns the law of a target's answers to a template's requests. It includes the template's effect on all
+        targets, or else the only one asked would seem dearer, or cheaper. `prior`: tokens for each token read."""
         law, known = self._plainly(kind, asked, row, prior, template), self.templates.get(template)
         beside = law._replace(base=0.0, of_target=NOTHING)
         for name in (application_of(template), template):
@@ -283,7 +283,7 @@ class LengthPool:
         return law
 
     def _taught(self, template: str, asked: Asked) -> Vector | float:
-        """Returns what a template's answers count for in the sums of a target: to be left out beside them."""
+        """Returns what a template's answers contribute to a target's sums, to be subtracted from them."""
         known = self.templates.get(template)
         if known is None or asked not in known.sums:
             return 0.0
@@ -311,7 +311,7 @@ class LengthPool:
         return total
 
     def _plainly(self, kind: Lengths, asked: Asked, row: int, prior: float, template: str) -> LengthLaw:
-        """Returns the law by all answers but the template's: those of a task lean on those of all others."""
+        """Returns the law by all answers but the template's. The prior of a task is the law of all other tasks."""
         law, known = LengthLaw(log(max(prior, LEAST_PRIOR))), self._plain.get(asked)
         if known is not None:
             others = known.sums - self._taught(template, asked)

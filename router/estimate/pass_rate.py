@@ -98,7 +98,7 @@ class Card(NamedTuple):
     """List price of a million output tokens, in nano-USD."""
     context: int | None = None
     scored: float = 0.0
-    """`depth` of thinking that its scores were measured with; 0 if it can be switched off."""
+    """`depth` of thinking with which its scores were measured; 0 if thinking can be switched off."""
 
 
 def card(target: Target) -> Card:
@@ -109,7 +109,7 @@ def card(target: Target) -> Card:
 
 
 def depth(tokens: int) -> float:
-    """Returns the depth of thinking with so many tokens, to which the logits that it adds are about proportional."""
+    """Returns the depth of `tokens` of thinking; the logits that thinking adds are about proportional to it."""
     return log2(1 + tokens / 1_000)
 
 
@@ -193,7 +193,7 @@ class ExpectedRates(NamedTuple):
     alike: Mapping[str, float]
     """Target → number of outcomes of the request's template, else of its task, that were learned from."""
     sd: Callable[[], Vector]
-    """Computes [n]: the standard deviation."""
+    """Returns [n]: standard deviation; computed on demand."""
 
     def times(self, whole: Vector) -> "ExpectedRates":
         """Returns the rates of answers that may be incomplete. `whole` [n]: chances that they are complete."""
@@ -207,11 +207,11 @@ def _deviation(p: Vector, nodes: Vector, own_sd: Vector) -> Vector:
 
 
 VERSION = 4
-"""Version of the packed evidence; other versions are not understood."""
+"""Version of the packed evidence; other versions can't be restored."""
 
 
 class _State(Struct, frozen=True, array_like=True):
-    """Packed evidence. `basis`: version of the cards; `said`: of each group and target in `by_tenant`."""
+    """Packed evidence. `basis`: version of the cards; `said`: sums of groups and targets in `by_tenant`."""
 
     version: int
     basis: str
@@ -259,7 +259,7 @@ class PassRateModel:
             self.posterior.restore(known.of_all)
             self.templates.restore(known.templates)
             for row in known.said:
-                for name in set(row[2]) & self._at.keys():  # none where all was taken back
+                for name in set(row[2]) & self._at.keys():  # none if all outcomes were taken back
                     unpack(row, self.by_tenant.groups[row[0], name], row[2])
         except (msgspec.DecodeError, ValueError):
             self._build(self._targets)
@@ -297,11 +297,11 @@ class PassRateModel:
         self._failing[:, :, DIFFICULTY] = SCALES[DIFFICULTY]
         self._failing[:, :, DIFFICULTY_SD] = NODES[:, None] * SCALES[DIFFICULTY_SD]
         self._failing *= flatter[:, None]
-        # Weights are in pass rates near a half: 1/4 for each logit.
+        # Weights are changes of pass rates near 1/2, where a logit is 1/4: variances in logits are divided by 16.
         own = np.tile(_OWN_VARIANCES, (len(targets), 1))
         own[:, 0] += variance / 16
         at_tasks = 3 + _SHARES - SHARE
-        centring = np.eye(ABILITIES) - _MEAN  # of each ability less their mean
+        centring = np.eye(ABILITIES) - _MEAN  # subtracts the mean of the abilities
         own[:, at_tasks] += np.einsum("ij,tjk,ik->ti", centring, covariances, centring) / 16
         self.posterior = Posterior(tuple(self._at), _COMMON_VARIANCES, own)
         self.templates = Templates(tuple(self._at), len(LEARNED))
@@ -423,7 +423,7 @@ THRESHOLD = 20.0
 MEMORY = 400
 """Number of observations over which the running mean and variance are taken."""
 LEAST_VARIANCE = 0.25
-"""Minimum variance of residuals over a score's noise: else rare first failures would raise an alarm."""
+"""Minimum variance of residuals, in units of a score's noise: else rare first failures would raise an alarm."""
 LEAST_CHANGE = 0.1
 """Minimum change of the share of right answers, before and since, that is an alarm."""
 SETTLED = 100
@@ -468,7 +468,7 @@ class Drift:
         self.targets = frozenset(targets)
         self._scores = defaultdict[str, _Scores](_Scores)
         self._templates = Recent[tuple[str, str], tuple[int, float]](MOST_TEMPLATES, lambda: (0, 0.0))
-        """(target, template) → number of observations, and their mean in standard deviations."""
+        """(target, template) → number of observations, and mean surprise in standard deviations."""
         self._names = defaultdict[tuple[str, str], Recent[str, int]](lambda: Recent[str, int](MOST_NAMES, int))
         self._same = Counter[tuple[str, str]]()
 

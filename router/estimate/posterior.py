@@ -24,11 +24,12 @@ class Fading:
     __slots__ = ("_half_life_ms", "_step", "at_ms", "sums")
 
     def __init__(self, shape: int | tuple[int, ...], half_life_ms: float = HALF_LIFE_MS, step: float = 0.0) -> None:
-        """`step`: share of the half-life in which the sums fade at once; what comes in between weighs more instead."""
+        """`step`: share of the half-life after which the sums fade again; outcomes in between weigh more instead."""
         self.sums, self.at_ms, self._half_life_ms, self._step = np.zeros(shape), 0, half_life_ms, step
 
     def fade(self, at_ms: int | None) -> tuple[float, float]:
-        """Fades the sums. Returns what is left of older ones, and the weight of an outcome at `at_ms` (0: now)."""
+        """Fades the sums (at 0 no time passes). Returns the factor on older ones, and the weight of an outcome at
+        `at_ms`."""
         if not at_ms:
             return 1.0, 1.0
         passed = (at_ms - self.at_ms) / self._half_life_ms if self.at_ms else math.inf
@@ -58,8 +59,8 @@ def pack(group: str, known: Fading, names: Sequence[str], form: str = "<f8") -> 
 
 
 def unpack(state: State, known: Fading, names: Sequence[str], form: str = "<f8") -> None:
-    """Replaces the sums in `known`. Targets that have no name here are dropped. Raises ValueError for other features,
-    or numbers that are not finite."""
+    """Replaces the sums in `known`. Targets that have no name here are dropped. Raises ValueError for data of other
+    features, and for numbers that are not finite."""
     _, known.at_ms, stated, data = state
     rows = known.sums.reshape(len(names), known.sums.shape[-1])
     sums = np.frombuffer(data, form).reshape(len(stated), rows.shape[1])
@@ -106,7 +107,7 @@ class Posterior:
         self.seen = Fading((count, 1 + features + features * features), half_life_ms, STEP)
         """Sums over observations: their number; phi residual ÷ noise; phi phi' ÷ noise."""
         self.asked = 1.0
-        """Mean number of targets that answered each request, whose difficulty was thereby observed only once."""
+        """Mean number of targets per request: the difficulty of a request counts once, not for each of them."""
         self._common = 1 / np.maximum(common, LEAST_VARIANCE)
         self._own = 1 / np.maximum(own, LEAST_VARIANCE)
         self._variance, self._shared = np.zeros((2, count, features, features))

@@ -125,8 +125,8 @@ def _moments(rules: Iterable[Rule], at_ms: int, until_ms: int) -> set[int]:
 
 
 def _edges(window: PriceHours, at_ms: int, until_ms: int) -> Iterator[int]:
-    """Yields the moments at which the clock of the window shows its start, its end or midnight, among them all in
-    question; two where the clock is set back over that minute."""
+    """Yields moments, from before `at_ms` to after `until_ms`, at which the window's clock shows its start, its end or
+    midnight; both moments if the clock is set back over that minute."""
     now = datetime.fromtimestamp(at_ms // 1000, ZoneInfo(window.zone))
     midnight, days_on = now.replace(hour=0, minute=0, second=0, microsecond=0), (until_ms - at_ms) // _DAY_MS + 3
     for minute, days, fold in product({0, window.start, window.end}, range(days_on), (0, 1)):
@@ -187,7 +187,7 @@ BELIEVED_NANO = 10**9
 
 
 def believed(price: Price | None, usage: Usage, *, at_ms: int, took_ms: int, region: str) -> Usage:
-    """Returns the usage without units and stated costs that can't be true: violations. Arguments as for `charge`."""
+    """Replaces implausible units and stated costs, each of which becomes a violation. Arguments as for `charge`."""
     violations, units = list(usage.violations), dict(usage.units)
     for name, number in usage.units.items():
         if number > MOST_UNITS:
@@ -243,7 +243,7 @@ def _parts(price: Price, some: CallTerms, usage: Usage) -> tuple[int | None, int
         return thoughts, 0
     top, bottom = 1, some.under * UNITS_PER_RATE
     if usage.provider_cost is not None:
-        # If the price is unknown, and so the worst case, the shares are unknown.
+        # For a model without a price the worst case is assumed, so that the shares are unknown.
         top, bottom = usage.provider_cost, 0 if price.assumed else _paid(some, usage)
     thinking = _part(thoughts * rate_of(rates, "reasoning") * some.over, top, bottom) if thoughts else thoughts
     return thinking, _part(saved * some.over, top, bottom) if saved else 0

@@ -23,7 +23,7 @@ MOST_OF_TEMPLATE, MOST_OF_APPLICATION = 40.0, 60.0
 """Maximum of 1 ÷ variance of what one template teaches its application about a target, and of what the others of its
 application teach a template: like four and six outcomes of a usual variance of 0.1."""
 EXPECTED = 13.0
-"""Number of outcomes that what is expected of a target in a template counts as: rates rise and fall alike."""
+"""Weight in outcomes of the expectation for a target in a template: constant, so that rates rise and fall alike."""
 LOOKS, MOST_APART = 1.0, 2.0
 """Weight of the prior belief that requests which look harder are harder, as a sum of squares of expected pass rates ÷
 variance of an outcome; maximum factor by which they are harder."""
@@ -51,16 +51,16 @@ def doubt(p: Vector, least: float = LEAST_DOUBT) -> Vector:
 
 
 SURPRISE = 0.25
-"""Maximum difference from what was expected at which a tenant's mean counts for others, and a template's for its
-application, at a rate of a half; less where nearly all pass or fail, as what fails there alone says nothing of others.
-A template's may be greater by its standard deviation: nothing is cut of one outcome."""
+"""Maximum by which a tenant's mean may differ from the expectation for others, and a template's for its application, at
+a rate of a half; less where nearly all pass or fail, as what fails only there says nothing of others. A template's may
+differ by its standard deviation more, so that a single outcome counts in full."""
 LEAST_SLOPE = 0.2
 """Minimum of how much a pass rate moves if a target is better than expected, relative to a half: where nearly all pass
 or fail, outcomes tell little of the target."""
 
 
 def credible(sums: Vector, chance: Vector | float = 0.0) -> Vector:
-    """Returns sums [..., 1, above, expected …] of a group, whose mean is cut at a credible surprise plus `chance`."""
+    """Returns sums [..., 1, above, expected …] of a group, with their mean limited to `SURPRISE` plus `chance`."""
     weight, above, usual = sums[..., 0], sums[..., 1], sums[..., 2] / np.where(sums[..., 0], sums[..., 0], 1.0)
     most = np.abs(weight) * (SURPRISE * doubt(usual, LEAST_SLOPE) + chance)
     bounded = sums.copy()
@@ -75,15 +75,15 @@ def _for_others(sums: Vector) -> Vector:
 
 
 def believed(above: Vector, count: Vector, p: Vector) -> Vector:
-    """Returns how far `count` outcomes are credibly above `p` on average: less if few are unlike the others."""
+    """Returns the credible part of `above`, the mean of `count` outcomes less `p`: small if few contradict `p`."""
     odd = ODD * np.maximum(1 - 4 * p * (1 - p) / CLEAR, 1e-9)
     high, unlike = p > 0.5, np.abs(p + above - (p > 0.5))
     return np.asarray(above * np.where((above > 0) == high, 1.0, np.minimum(count * unlike / odd, 1.0) ** 2))
 
 
 def _apart(rows: Vector) -> float:
-    """Returns the factor, up to `MOST_APART`, by which it counts how hard a request looks compared with the others of
-    its template: by how much worse those that looked harder did, in the template's sums."""
+    """Returns the factor, up to `MOST_APART`, on how hard a request looks compared with others of its template: how
+    much worse those that looked harder did, by the template's sums."""
     weight = np.maximum(rows[:, 0], 0.0)
     above, foretold, squares, both = rows.T[1:5] / np.where(weight > 0, weight, 1.0)
     spread = weight.dot(np.maximum(squares - foretold * foretold, 0.0)) + LOOKS
@@ -95,7 +95,7 @@ CHANGE_SLACK, CHANGED = 0.5, 16.0
 most one false alarm in 1,000 outcomes, where looks mislead, else none in 10,000; a fall from 90 to 0 % is found after
 10, a rise from 0 to 90 % after 8."""
 SETTLED, MOST_SURPRISE, LEFT = 32, 3.0, 5.0
-"""Number of outcomes before any change; most standard deviations of a score; 1 ÷ variance kept of older ones."""
+"""Number of outcomes before any change; maximum surprise in standard deviations; 1 ÷ variance kept of older ones."""
 
 
 def _observed(rows: Vector, learned: Vector, p: Vector) -> tuple[Vector, Vector, Vector, Vector]:

@@ -88,13 +88,13 @@ def fits_thinking(target: Target, tokens: int, learned: TargetStats) -> bool:
 
 
 def p90(target: Target, effort: str, learned: TargetStats) -> int:
-    """Returns the 90 % quantile of thinking tokens; at most that of all output if they are not told apart."""
+    """Returns the 90 % quantile of thinking tokens; at most that of all output if they are not reported apart."""
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
     prior, (output, thinking) = card(target.model.thinking, effort), learned.latest((target.id, effort))
     if output.count > thinking.count == 0:
         return min(prior, shrink_to_prior(output.upper(P90), output.count, prior))
-    # A target that may think is never expected not to, even if easy requests needed none.
+    # A target that can think is expected to do so, at least a little, even if it did not in easy requests.
     return max(shrink_to_prior(thinking.upper(P90), thinking.count, prior), min(prior, 1))
 
 
@@ -210,7 +210,7 @@ def prompts(
             bound, tokens = count.most + TEMPLATE_TOKENS, count.tokens
         else:
             tokens = int(max(each * rough + base, 0.0))
-            if not media_bound:  # small images say nothing of the next one
+            if not media_bound:  # earlier small images do not bound the next one
                 learned = int(upper * rough * INPUT_MARGIN / MILLE * share + bound * (1 - share)) + TEMPLATE_TOKENS
                 bound = min(learned, bound)
         most = max(context, TEMPLATE_TOKENS) * request.prompts
