@@ -46,8 +46,8 @@ class _StreamFunction(Struct):
     arguments: str | None = None
 
 
-# Some fields are declared only for their types: an answer that can't be translated to the Responses API must fail
-# while another target can still be asked.
+# Some fields are declared only for their types: an answer that can't be translated to the Responses API must fail while
+# another target can still be asked.
 
 
 class _StreamToolCall(Struct):

@@ -14,8 +14,8 @@ from router.types.attempt import CACHED_BESIDE, THOUGHT_BESIDE, UNREADABLE_USAGE
 from router.types.price import NANO_PER_USD, nano_from_usd
 from router.types.yaml_file import load_data
 
-# `read` maps the names that providers use (usage.yaml) to a `UsageReport`. The reports of one stream are combined
-# with `merge`, counter by counter, which is right both for cumulative reports and for split ones.
+# `read` maps the names that providers use (usage.yaml) to a `UsageReport`. The reports of one stream are combined with
+# `merge`, counter by counter, which is right both for cumulative reports and for split ones.
 
 _TICKS_PER_NANO = 10
 """Ticks per nano-USD of xAI's `cost_in_usd_ticks`: 1 tick = 1e-10 USD (xai-sdk 1.21.0)."""

@@ -1,1 +1,1 @@
-"""Reports: pure functions of ledger rows. One definition gives the CLI table, the JSON and the page."""
+"""Reports: functions of ledger rows. One definition serves the command line, the JSON and the dashboard page."""

@@ -1,4 +1,4 @@
-"""`lowpass report budgets`: standing, forecast, and what budgets and the loop breaker refused."""
+"""`lowpass report budgets`: state and forecast of each account, and what budgets and the loop breaker refused."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -26,10 +26,10 @@ from router.types.clock import now_ms
 from router.types.price import NANO_PER_USD, usd_from_nano
 from router.types.target import Secret
 
-# What budgets and the loop breaker stopped, and how much more was held than it cost.
+# Requests that budgets and the loop breaker stopped, and how much more was held than they cost.
 
 _REFUSED = "budget_exceeded"
-"""`requests.error`; with status 200 it began to answer, and was stopped."""
+"""Value of `requests.error`; with status 200, an answer that had begun and was stopped."""
 _BY = ("route", "state", "status", "error")
 _MEASURES = ("requests", "lowered_requests", "overruns", "request_held", "cost")
 
@@ -48,11 +48,11 @@ def _refused(source: LedgerView) -> Report:
     return tallied("refused", ["route"], [((route,), sums) for route, sums in ordered], total)
 
 
-# How every pot of every budget stands: the same numbers for HTTP, the command line and the dashboard.
+# State of every account of every budget: the same numbers for HTTP, the command line and the dashboard.
 
 
 class BudgetAccount(Struct, frozen=True, kw_only=True):
-    """What a budget of the policy keeps for one value of its scope, or a child: one of the two is there."""
+    """An account of a budget for one value of its scope, or of a child; exactly one of `budget` and `child` is set."""
 
     account: Account
     budget: Budget | None = None
@@ -60,7 +60,7 @@ class BudgetAccount(Struct, frozen=True, kw_only=True):
 
     @property
     def value(self) -> str | None:
-        """None: of no value in particular."""
+        """Value of the budget's scope; None if the account is not for a particular value."""
         return self.account.value or None
 
     @property
@@ -82,14 +82,14 @@ class BudgetStanding(Struct, frozen=True):
 
     @property
     def remaining(self) -> int:
-        """Below 0 where a charge was larger than its hold; 0 in a child that is closed."""
+        """Amount left: below 0 if a charge exceeded its hold, and 0 for a closed child."""
         if self.pot.child is not None and self.pot.child.closed_ms is not None:
             return 0
         return self.pot.account.limit - self.balance.spent - self.balance.held
 
     @property
     def used(self) -> float:
-        """Spent and held, of the limit."""
+        """Share of the limit that is spent or held."""
         limit = self.pot.account.limit
         return (self.balance.spent + self.balance.held) / limit if limit else 1.0
 
@@ -99,27 +99,27 @@ def of_child(child: Child) -> BudgetAccount:
 
 
 async def every(store: BudgetStore, declared: Iterable[Budget], now_ms: int) -> list[BudgetAccount]:
-    """All pots that hold or have booked something in their window; a budget that has none yet is there once, full.
+    """Returns the accounts with amounts in their current window, or one full account for a budget without any.
 
-    In the order of the policy; then the open children. Raises `StoreUnavailable`.
+    They are in the policy's order, followed by the open children. Raises `StoreUnavailable`.
     """
     pots = [pot for budget in declared for pot in await of_budget(store, budget, now_ms)]
     return [*pots, *map(of_child, await store.children())]
 
 
 async def all_standings(store: BudgetStore, declared: Iterable[Budget], now_ms: int) -> list[BudgetStanding]:
-    """Of `every` pot. Raises `StoreUnavailable`."""
+    """Returns the standing of every account and child. Raises `StoreUnavailable`."""
     return await measured(store, await every(store, declared, now_ms))
 
 
 async def measured(store: BudgetStore, pots: Sequence[BudgetAccount]) -> list[BudgetStanding]:
-    """Raises `StoreUnavailable`."""
+    """Returns the standings of some accounts. Raises `StoreUnavailable`."""
     balances = await store.balances([pot.account for pot in pots])
     return [BudgetStanding(pot, balance) for pot, balance in zip(pots, balances, strict=True)]
 
 
 async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[BudgetAccount]:
-    """At least one. Raises `StoreUnavailable`."""
+    """Returns a budget's accounts, or one full account if there are none yet. Raises `StoreUnavailable`."""
     if isinstance(budget, KeyLimit):
         return [BudgetAccount(account=budget.pot(name, now_ms), budget=budget) for name in budget.keys]
     values = sorted(await store.values(budget.id, budget.span(now_ms).since)) if budget.divided else []
@@ -128,7 +128,7 @@ async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[Bud
 
 
 def as_metrics(standings: Iterable[BudgetStanding]) -> Mapping[str, Mapping[tuple[str, ...], float]]:
-    """Metric → its labels → number; all pots of a budget together. What was split off is left out: clients name it."""
+    """Returns metric → labels → sum over a budget's accounts, without children, whose names clients choose."""
     measured_sums: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for standing in standings:
         budget, account, balance = standing.pot.budget, standing.pot.account, standing.balance
@@ -142,17 +142,17 @@ def as_metrics(standings: Iterable[BudgetStanding]) -> Mapping[str, Mapping[tupl
     return measured_sums
 
 
-# What each pot of a budget was charged, hour by hour: from the ledger's sums, by the budget's own filters.
+# Charges of each account by hour: from the ledger's hourly sums, with the budget's own filters.
 
 Hours = Mapping[int, int]
-"""Unix hour → nano-USD, or thinking tokens."""
+"""Unix hour → nano-USD or thinking tokens."""
 _FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
-"""Fields of a budget; without their last letter they are dimensions, all but tags."""
+"""Fields of a budget that filter requests; without the final "s" they are dimensions, except for tags."""
 
 
 def hourly(source: LedgerView, budget: Budget) -> Mapping[str, Hours]:
-    """By value of the budget's scope ("" where it has one pot). Keys count to the team that they are in today; what
-    was recovered after a crash is charged too."""
+    """Returns a budget's charges by value of its scope ("" if it has one account). A key's charges count for its
+    current team. Amounts that were recovered after a crash are included."""
     hour, tagged = source.request.now_ms // HOUR_MS, bool(budget.tags) or budget.scope == "tag"
     by = ["hour", *(["tags"] if tagged else []), *([budget.scope] if budget.scope not in ("all", "tag") else [])]
     filters = {name.removesuffix("s"): frozenset(getattr(budget, name)) for name in _FILTERS if name != "tags"}
@@ -174,7 +174,7 @@ def hourly(source: LedgerView, budget: Budget) -> Mapping[str, Hours]:
 
 
 def _values(budget: Budget, group: Mapping[str, Label]) -> Iterable[str]:
-    """The pots that a group was charged to."""
+    """Returns the scope values whose accounts a group was charged to."""
     tags = set(str(group.get("tags") or "").split(",")) - {""}
     if budget.tags:
         tags &= set(budget.tags)
@@ -185,17 +185,17 @@ def _values(budget: Budget, group: Mapping[str, Label]) -> Iterable[str]:
     return ("" if budget.scope == "all" else str(group[budget.scope] or ""),)
 
 
-# What is left in each pot of each budget, how long that will last, and what was refused for the lack of it.
+# What is left in each account, how long it will last, and what was refused because too little was left.
 
 _UNANSWERED = "The store of the budgets does not answer: what is spent and left is not known."
 LONGEST_MS = 366 * 86_400_000
-"""How far ahead a limit that never resets is looked for."""
+"""Maximum time ahead, in ms, for which the end of a limit without reset is forecast."""
 _MOST_BARS = 20
 
 
 def report(source: LedgerView) -> Report:
-    """One row a pot. What remains may be below 0: a cost above its hold is booked. The ledger is asked once a budget,
-    not once a pot."""
+    """Returns one row per account; the remaining amount is negative if costs exceeded their holds. The ledger is
+    queried once per budget."""
     standings, now_ms = source.standings or (), source.request.now_ms
     budgets = (standing.pot.budget for standing in standings)
     named = {budget.id: budget for budget in budgets if budget and not isinstance(budget.window, RollingWindow)}
@@ -205,7 +205,7 @@ def report(source: LedgerView) -> Report:
     refused: dict[str, int] = dict(source.connection.execute(first_refusals, (EXHAUSTED,)).fetchall())
     trips = [row for row in listed("loops", source).rows if row[0] in set(Loop)]
     notes = declared()["budgets"].note, declared()["budgets-ahead"].note
-    # Of hard limits in any unit: the share that is spent and held.
+    # Share of the limit that is spent and held, in any unit.
     marks = [
         Mark(label=standing.pot.account.id, value=amount / standing.pot.account.limit, series=series)
         for standing in standings[:_MOST_BARS]
@@ -225,8 +225,8 @@ def report(source: LedgerView) -> Report:
 def _ahead(
     standing: BudgetStanding, spent: Mapping[str, Mapping[str, Hours]], refused: Mapping[str, int], now_ms: int
 ) -> Row:
-    """In the order of `budgets-ahead`; None where nothing tells what is to come. `spent`: by budget and pot; `refused`:
-    by account, when it first refused a request in the last window in which it did (Unix ms)."""
+    """Returns the columns of `budgets-ahead`; None where no forecast is possible. `spent`: hourly charges by budget id
+    and scope value; `refused`: the first refusal of each account in its latest window with one, in Unix ms."""
     pot, account, booked = standing.pot, standing.pot.account, standing.balance.spent
     refused_ms = refused.get(account.id, -1)
     since_ms = refused_ms if refused_ms >= account.since_ms else None
@@ -253,18 +253,18 @@ def _row(standing: BudgetStanding) -> Row:
 
 
 def amount_of(unit: Unit | None, amount: int | None) -> Decimal | int | None:
-    """nano-USD as USD; tokens, and what has no unit, as they are."""
+    """Converts nano-USD to USD; tokens, and amounts without a unit, are returned unchanged."""
     return usd_from_nano(amount) if unit is Unit.USD and amount is not None else amount
 
 
 def binds(budget: Budget) -> str:
-    """What a budget counts, by its filters."""
+    """Describes which requests a budget applies to, by its filters."""
     filters = ((name.removesuffix("s"), getattr(budget, name)) for name in _FILTERS)
     return "; ".join(f"{name} {' or '.join(values)}" for name, values in filters if values) or "everything"
 
 
 def spent_in_window(connection: Connection, key: Key) -> list[int]:
-    """nano-USD in the window of its limit, by the ledger's rows; empty: it has none."""
+    """Returns a list with the key's cost in its limit's current window, in nano-USD; empty if it has no limit."""
     limit = BudgetAccounts(()).of_key(key.caller())
     if limit is None:
         return []
@@ -275,12 +275,12 @@ def spent_in_window(connection: Connection, key: Key) -> list[int]:
 
 
 def beyond_bookings(url: Secret, ledger: Ledger, since: Mapping[str, int]) -> set[tuple[str, int, str, int]]:
-    """Account, window start, kind (`s`: spent, `h`: held), and what Redis has beyond the bookings, where that stays so.
-    `since`: from when on windows of a budget, or of an account, count that Redis lacks: others may be gone from it.
+    """Returns lasting differences: (account, window start, kind, what Redis has beyond the bookings); the kind is `s`
+    for spent or `h` for held. `since`: by account or budget, the start of the first window that Redis must still have.
 
-    Waits where they differ; not for an event loop. Raises `StoreUnavailable`.
+    Waits and compares again while they differ, so it must not run in an event loop. Raises `StoreUnavailable`.
     """
-    from router.budget.redis.server import windows  # brings the client of Redis
+    from router.budget.redis.server import windows  # imports the Redis client
 
     def look() -> set[tuple[str, int, str, int]]:
         there, (spent, held, _), differing = asyncio.run(windows(url)), booked(ledger), set()

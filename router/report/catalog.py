@@ -1,4 +1,4 @@
-"""All reports by name, and how the question for one is read."""
+"""All reports by name, and the parsing of a report's parameters."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,8 +23,8 @@ from router.report.vendors import vendors
 from router.types.clock import iso, now_ms
 from router.types.target import Target
 
-# A new report is what `reports.yaml` says of it, and a function here where its rows are not one statement's: the rest
-# (table, files, pages) is generic.
+# A report consists of its entry in `reports.yaml`, and of a function here unless its rows come from one SQL statement.
+# Rendering as tables, files and pages is generic.
 
 _NAMED = (spend, cost_of_pass, savings, price_reversal, thinking, egress, reliability, vendors, local_vs_api)
 _MADE_BY: Mapping[str, Callable[[LedgerView], Report]] = {
@@ -32,9 +32,9 @@ _MADE_BY: Mapping[str, Callable[[LedgerView], Report]] = {
     **{"budgets": budgets, "engines": local_engines, "request": whole_request, "session": whole_session},
 }
 NAME = "list"
-"""Of the list of all reports, itself a report."""
+"""Name of the list of all reports, itself a report."""
 REPORTS: Mapping[str, Definition] = {name: known for name, known in declared().items() if known.summary}
-"""By name."""
+"""Definitions of all reports, by name."""
 
 
 def contents() -> Report:
@@ -48,15 +48,15 @@ def contents() -> Report:
     return made(NAME, rows)
 
 
-# `where` as people write it, with the labels that the ledger has.
+# Filters as users write them, checked against the labels in the ledger.
 
 _COUNTED = {dimension for grouping in GROUPINGS for dimension in grouping.by}
-"""Dimensions of few labels, which are kept for good: others are not looked up."""
+"""Dimensions with few labels, which the ledger keeps permanently; labels of other dimensions are not checked."""
 _LISTED = 20
 
 
 def filter_of(definition: Definition, source: LedgerView, text: str) -> LabelFilter:
-    """`source` has no filters yet. Raises a 400 `ClientError` for what the report or the ledger does not know."""
+    """Parses a filter; `source` has no filters yet. Raises `ClientError` 400 for an unknown dimension or label."""
     dimension, sign, labels = filter_parts(text)
     inverted = sign == "!="
     if "=" not in text or not dimension:
@@ -68,7 +68,7 @@ def filter_of(definition: Definition, source: LedgerView, text: str) -> LabelFil
         raise invalid("where", "where: a NUL is in no label.")
     wanted = frozenset(None if label.strip() == NO_LABEL else label.strip() for label in labels.split(","))
     if dimension == "tag":
-        # Requests keep theirs as one text: all texts are meant that have some of these tags.
+        # A request's tags are stored as one text, so all texts that contain one of the wanted tags are selected.
         parts = {label: {None} if label is None else {*str(label).split(",")} for label in _present(source, "tags")}
         _check("where", "tag", wanted, sorted({tag for some in parts.values() for tag in some if tag is not None}))
         return LabelFilter("tags", frozenset(label for label, some in parts.items() if wanted & some), inverted)
@@ -76,7 +76,7 @@ def filter_of(definition: Definition, source: LedgerView, text: str) -> LabelFil
 
 
 def _known(source: LedgerView, dimension: str, wanted: frozenset[str | None]) -> frozenset[Label]:
-    """With the ledger's own type: some labels are numbers."""
+    """Returns the labels in the ledger's types, since some are numbers. Raises `ClientError` 400 for unknown labels."""
     if dimension not in _COUNTED:
         return frozenset(wanted)
     present = {str(label): label for label in _present(source, dimension) if label is not None}
@@ -89,13 +89,13 @@ def _known(source: LedgerView, dimension: str, wanted: frozenset[str | None]) ->
 
 
 def _present(source: LedgerView, dimension: str) -> list[Label]:
-    """In the whole ledger: a window in which nothing happened is no mistake."""
+    """Returns the labels of the whole ledger: a window without requests is not an error."""
     table = ATTEMPTS if dimension in DIMENSIONS[ATTEMPTS] else OFFERS
     return [label for (label,) in sums(source.connection, Query(table=table, by=(dimension,), measures=("requests",)))]
 
 
 def _check(param: str, noun: str, wanted: frozenset[str | None], known: list[str]) -> None:
-    """A ledger that has none at all can't tell what is misspelt. Raises a 400 `ClientError`."""
+    """Raises `ClientError` 400 for an unknown label, unless no labels are known at all."""
     unknown = sorted(label for label in wanted if label is not None and label not in known)
     if unknown and known:
         rest = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
@@ -103,14 +103,14 @@ def _check(param: str, noun: str, wanted: frozenset[str | None], known: list[str
         raise invalid(param, f"{param}: there is no {noun} '{unknown[0][:40]}'. Known: {listed}.")
 
 
-# A report by its name, read from the ledger. The connection can't write, so a report never locks the gateway.
+# Reading a report by its name. The connection is read-only, so a report never locks the gateway.
 
 _ANYTHING = Parameters()
 _NOTHING: Mapping[str, Target] = {}
 
 
 def definition(name: str) -> Definition:
-    """Raises a 404 `ClientError`."""
+    """Returns the definition of a report. Raises `ClientError` 404."""
     report = REPORTS.get(name)
     if report is None:
         raise ClientError(404, "not_found", f"There is no report '{name[:40]}'. {named(REPORTS)}", param="name")
@@ -125,11 +125,10 @@ def read(
     standings: Sequence[BudgetStanding] | None = None,
     at_ms: int | None = None,
 ) -> Report:
-    """As of one moment; `at_ms` is now. `targets` of the policy in force; `standings` of its budgets, where a
-    definition `needs_pots`.
+    """Returns a report as of one moment; `at_ms` defaults to now. `targets` are those of the policy in force;
+    `standings` are those of its budgets, for a definition that `needs_pots`.
 
-    Raises `ClientError`: 404 for an unknown name, 400 for a value that makes no sense, each with its `param`; and
-    `LedgerUnavailable`.
+    Raises `LedgerUnavailable`, and `ClientError`: 404 for an unknown name, 400 for an invalid value of its `param`.
     """
     report = definition(name)
     about = request_of(report, question, now_ms() if at_ms is None else at_ms)
@@ -143,7 +142,7 @@ def read(
             source = structs.replace(source, request=structs.replace(about, where=where))
             made = _MADE_BY[name](source) if name in _MADE_BY else listed(name, source)
         except RowsExpired as gone:
-            # To the second, and not before: what is told here can be asked.
+            # Rounded up to a second, so that the time in the message is accepted.
             date = iso(gone.before_ms + 999)
             recorded = {name for grouping in GROUPINGS if grouping.table == ATTEMPTS for name in grouping.by}
             recorded |= {"tag", "day", "hour"}

@@ -1,4 +1,4 @@
-"""Charts as SVG."""
+"""Charts of reports: the geometry that is drawn as SVG."""
 
 import math
 from collections import defaultdict
@@ -14,32 +14,32 @@ from router.report.query import grouped
 from router.report.report import NO_LABEL, Kind, Mark, Plot, Shape
 from router.types.price import NANO_PER_USD, usd_from_nano, usd_text
 
-# Scales with round ticks. A linear one always holds 0, so that lengths are in proportion.
+# Scales with round ticks. A linear scale always includes 0, so that lengths are proportional.
 
 _MOST_TICKS = 6
 _ROUND = (1, 2, 5, 10)
 _WHOLE = (Kind.COUNT, Kind.USD, Kind.AMOUNT, Kind.MS)
-"""There is nothing between two ticks that are 1 apart; money is in nano-USD."""
+"""Kinds without values between two ticks that are 1 apart; money is in nano-USD."""
 SPREAD = 50
-"""From this ratio of the largest to the smallest number on, only a logarithmic scale tells the small ones apart."""
+"""Ratio of the largest to the smallest value from which on a scale is logarithmic, to separate the small values."""
 
 
 class Axis(Struct, frozen=True):
-    """From the first of `ticks` to the last."""
+    """A scale from the first of `ticks` to the last."""
 
     ticks: tuple[float, ...]
     logarithmic: bool = False
 
     def across(self, value: float) -> float:
-        """Percent of the width."""
+        """Returns a value's position in percent of the width."""
         return round(100 * self._share(value), 3)
 
     def above(self, value: float, floor: float, top: float) -> float:
-        """Pixels from above, where the axis reaches from `floor` to `top`."""
+        """Returns a value's position in pixels from the top, on an axis from `floor` to `top`."""
         return round(floor - (floor - top) * self._share(value), 2)
 
     def _share(self, value: float) -> float:
-        """Where a value stands between the ends: 0 … 1."""
+        """Returns a value's position between the ends of the axis, 0 to 1."""
         low, high = self.ticks[0], self.ticks[-1]
         if self.logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
@@ -47,7 +47,7 @@ class Axis(Struct, frozen=True):
 
 
 def linear(values: Iterable[float], kind: Kind) -> Axis:
-    """Its steps are 1, 2 or 5 × a power of ten."""
+    """Returns a linear axis with steps of 1, 2 or 5 times a power of ten."""
     held = [0.0, *values]
     low, high = min(held), max(held)
     least = (high - low) / (_MOST_TICKS - 1) or 1.0
@@ -59,18 +59,18 @@ def linear(values: Iterable[float], kind: Kind) -> Axis:
 
 
 def spread(numbers: list[float], kind: Kind) -> Axis:
-    """Logarithmic where the values are all above 0 and too far apart for a linear one."""
+    """Returns a logarithmic axis if all values are positive and too far apart for a linear one, else a linear axis."""
     if not numbers or min(numbers) <= 0 or max(numbers) < SPREAD * min(numbers):
         return linear(numbers, kind)
     first, last = math.floor(math.log10(min(numbers)) + 1e-9), math.ceil(math.log10(max(numbers)) - 1e-9)
     return Axis(tuple(10.0**power for power in range(first, max(last, first + 1) + 1)), logarithmic=True)
 
 
-# What charts are made of. `x`, `width` and their like are percentages of the width, `y` and `height` pixels from the
-# top. `tone` numbers the colours.
+# Parts of a chart. `x`, `width` and similar fields are percentages of the width; `y` and `height` are pixels from the
+# top. `tone` is the number of a colour.
 
 TONES = 8
-"""Colours that the style sheet tells apart."""
+"""Number of colours in the style sheet."""
 
 
 class LegendEntry(NamedTuple):
@@ -79,7 +79,7 @@ class LegendEntry(NamedTuple):
 
 
 class Tick(Struct, frozen=True):
-    """`at` is a percentage or a pixel, whichever axis it stands on; `wide`: left out where there is little room."""
+    """A tick; `at` is in percent or pixels, depending on its axis. A `wide` tick is left out on narrow screens."""
 
     at: float
     text: str
@@ -87,8 +87,8 @@ class Tick(Struct, frozen=True):
 
 
 class ChartItem(Struct, frozen=True, kw_only=True):
-    """A bar, a column or a dot: what it stands for lies between `low` and `high`, where that is known. `title` is shown
-    where a reader points at it: exact."""
+    """A bar, column or dot, with its interval from `low` to `high` if that is known. `title` is the tooltip, with exact
+    values."""
 
     title: str
     x: float
@@ -103,8 +103,8 @@ class ChartItem(Struct, frozen=True, kw_only=True):
 
 
 class Drawing(Struct, frozen=True, kw_only=True):
-    """`unit` is said beside the title; `zero`: where bars and columns begin, the foot of points; `left`: pixels that
-    the texts of the upright axis need; `lines`: x, y, to x, to y."""
+    """A chart. `unit` is shown next to the title; `zero` is the base of bars and columns, and the foot of points;
+    `left` is the width in pixels of the upright axis's texts; `lines` are (x, y, to x, to y)."""
 
     title: str
     unit: str
@@ -120,16 +120,16 @@ class Drawing(Struct, frozen=True, kw_only=True):
     x_title: str = ""
 
 
-# Numbers as a chart says them: in short, with their unit.
+# Short number formats with units.
 
 _DIGITS = 3
-"""Significant digits of a shortened number below one."""
+"""Number of significant digits of amounts below one USD."""
 _SHORT = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
-"""From this on a count is shortened."""
+"""Sizes from which counts are shortened, with their letters."""
 
 
 def format_short(value: float, kind: Kind) -> str:
-    """To be read at a glance: $1,234.50, $0.0123, 12.5 %, 1.2 s, 1.40 ×, 12.3 k. Money comes in nano-USD."""
+    """Formats a value for reading: $1,234.50, $0.0123, 12.5 %, 1.2 s, 1.40 ×, 12.3 k. Money is in nano-USD."""
     if kind in (Kind.USD, Kind.AMOUNT):
         return dollars(round(value))
     if kind is Kind.SHARE:
@@ -147,7 +147,7 @@ def format_short(value: float, kind: Kind) -> str:
 
 
 def exact(value: float, kind: Kind) -> str:
-    """To the last digit that a chart was given."""
+    """Formats a value with all digits that the chart has."""
     if kind in (Kind.USD, Kind.AMOUNT):
         return f"{'-' if value < 0 else ''}${usd_text(abs(round(value)))}"
     return f"{value:,.0f}" if kind is Kind.COUNT else format_short(value, kind)
@@ -162,19 +162,19 @@ def dollars(nano: int) -> str:
     return f"{sign}${digits.ljust(len('0.00'), '0')}"
 
 
-# What all shapes do with marks: colours of series, titles, the room that an axis needs.
+# Helpers for all shapes: colours of series, titles, and the space for an axis.
 
 OTHERS = "others"
 _LETTER_PX = 7.2
-"""Widest digit of a tick's text."""
+"""Width in pixels of the widest digit of a tick's text."""
 Place = Callable[[float], float]
-"""Where a value stands on its axis."""
+"""Returns a value's position on its axis."""
 Tones = Mapping[str, int]
-"""Series → colour."""
+"""Series → number of its colour."""
 
 
 def _reach(marks: Iterable[Mark]) -> list[float]:
-    """All that a scale must hold."""
+    """Returns all values that a scale must include."""
     return [value for mark in marks for value in (mark.value, mark.low, mark.high) if value is not None]
 
 
@@ -185,7 +185,7 @@ def _interval(mark: Mark, unit: Kind) -> str:
 
 
 def _item(plot: Plot, mark: Mark, tones: Tones, place: Place, about: str = "", **where: Any) -> ChartItem:
-    """Its value and interval stand at `place`; `about`: more for its title; `where`: more fields of a `ChartItem`."""
+    """Builds an item with its value and interval at `place`; `about` extends its title, `where` sets further fields."""
     label, interval = mark.label or NO_LABEL, _interval(mark, plot.unit)
     names = ", ".join(filter(None, (label, mark.series)))
     low, high = (None if bound is None else place(bound) for bound in (mark.low, mark.high))
@@ -195,13 +195,13 @@ def _item(plot: Plot, mark: Mark, tones: Tones, place: Place, about: str = "", *
 
 
 def _upright(scale: Axis, unit: Kind, place: Place) -> dict[str, Any]:
-    """The ticks of an upright axis, and the pixels that their texts need left of it."""
+    """Returns the ticks of an upright axis, and the width in pixels of their texts."""
     ticks = tuple(Tick(place(value), format_short(value, unit)) for value in scale.ticks)
     return {"up": ticks, "left": round(_LETTER_PX * max(len(tick.text) for tick in ticks) + 10, 1)}
 
 
 def _bars(plot: Plot, tones: Tones) -> dict[str, Any]:
-    """Lying, one a label, from zero."""
+    """Draws horizontal bars from zero, one per label."""
     place = linear(_reach(plot.marks), plot.unit).across
     zero = place(0)
 
@@ -212,14 +212,14 @@ def _bars(plot: Plot, tones: Tones) -> dict[str, Any]:
     return {"zero": zero, "items": tuple(map(bar, plot.marks))}
 
 
-# Upright columns in the order given, from zero; the series of a label stand on each other, losses hang below.
+# Upright columns from zero, in the given order; the series of a label are stacked, negative values downwards.
 
 HEIGHT, TOP, FOOT = 220, 12, 24
-"""Pixels of the chart, of its room above, and below for the labels."""
+"""Height of the chart in pixels, and of its margins above and, for the labels, below."""
 WIDE_LABELS, FEW_LABELS = 12, 5
-"""So many labels fit below a chart on a screen, and on a phone."""
+"""Number of labels that fit below a chart on a screen, and on a phone."""
 _GAP = 0.14
-"""Of a column's room, on either side."""
+"""Gap on either side of a column, as a share of its space."""
 
 
 def _days(plot: Plot, tones: Tones) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _days(plot: Plot, tones: Tones) -> dict[str, Any]:
             "x": round(slot * places[mark.label] + slot * _GAP, 3),
             "width": round(slot * (1 - 2 * _GAP), 3),
         }
-        # On a part of a stack an interval would stand anywhere.
+        # On a part of a stack an interval would be misplaced.
         where |= {"y": top, "height": round(bottom - top, 2), **({} if single else {"low": None, "high": None})}
         return _item(plot, mark, tones, place, **where)
 
@@ -246,8 +246,7 @@ def _days(plot: Plot, tones: Tones) -> dict[str, Any]:
 
 
 def _stacked(marks: Iterable[Mark]) -> Iterator[tuple[Mark, float, float]]:
-    """Each mark, and from where to where its column reaches: on the one before of its label; what is below 0 on what is
-    below 0."""
+    """Yields each mark with the start and end of its column, stacked on the previous one of its label and sign."""
     reached: dict[tuple[str, bool], float] = {}
     for mark in marks:
         side = (mark.label, mark.value < 0)
@@ -257,8 +256,7 @@ def _stacked(marks: Iterable[Mark]) -> Iterator[tuple[Mark, float, float]]:
 
 
 def _thinned(labels: list[str], slot: float) -> Iterator[Tick]:
-    """The last one always has room; others every so often, counted from it. Days and hours of one year stand without
-    it."""
+    """Yields ticks for every n-th label, counted from the last one. Dates are shortened if all are of one year."""
     wide, few = (math.ceil(len(labels) / most) for most in (WIDE_LABELS, FEW_LABELS))
     few = math.ceil(few / wide) * wide if labels else 1
     years = {label[:5] for label in labels}
@@ -269,15 +267,15 @@ def _thinned(labels: list[str], slot: float) -> Iterator[Tick]:
             yield Tick(round(slot * (place + 0.5), 3), label[5:] if dated else label, wide=left % few > 0)
 
 
-# Points at two numbers, with the intervals that they may lie in, and lines that lead from one to the next.
+# Points at two values, with their intervals, and lines between them.
 
 POINTS_HEIGHT, POINTS_TOP, POINTS_FOOT = 320, 14, 26
 _WIDE_TICK = 2
-"""On a phone only every so many ticks across are named."""
+"""On a phone every how many ticks across the chart are labelled."""
 
 
 def _points(plot: Plot, tones: Tones) -> dict[str, Any]:
-    """A rate's axis is all of 0 to 1."""
+    """Draws points. The axis of a rate covers 0 to 1."""
     along = spread([mark.x or 0.0 for mark in plot.marks], plot.x_unit)
     scale = linear([*_reach(plot.marks), *([1.0] if plot.unit is Kind.RATE else [])], plot.unit)
     floor = POINTS_HEIGHT - POINTS_FOOT
@@ -305,10 +303,10 @@ def _points(plot: Plot, tones: Tones) -> dict[str, Any]:
     }
 
 
-# A plot → its drawing.
+# Conversion of a plot to a drawing.
 
 _UNITS = {Kind.USD: "USD", Kind.AMOUNT: "USD", Kind.RATE: "0 to 1"}
-"""What ticks don't say by themselves."""
+"""Units that the ticks don't show."""
 _SHAPES: Mapping[Shape, Callable[[Plot, Tones], dict[str, Any]]] = {
     Shape.BARS: _bars,
     Shape.DAYS: _days,
@@ -317,8 +315,8 @@ _SHAPES: Mapping[Shape, Callable[[Plot, Tones], dict[str, Any]]] = {
 
 
 def draw(plot: Plot) -> Drawing:
-    """The largest series have the first colours; those beyond the colours there are share the last one. Nothing needs
-    no colour, and a single series no legend: the title names it."""
+    """Draws a plot. The largest series get the first colours; those beyond the last colour share it. A series of zeros
+    has no colour. A single series has no legend, because the title names it."""
     sizes: defaultdict[str, float] = defaultdict(float)
     for mark in plot.marks:
         sizes[mark.series] += abs(mark.value)

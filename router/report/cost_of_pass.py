@@ -1,5 +1,5 @@
-"""`lowpass report cost-of-pass` and `price-reversal`: which target gives a right answer for the least, and which models
-are cheaper by list price only."""
+"""`lowpass report cost-of-pass` and `price-reversal`: which target gives a right answer at the lowest cost, and which
+models are cheaper by list price only."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,21 +17,21 @@ from router.report.statistics import Interval, quotient, skewed, weighted, wilso
 
 CELL = ("target", "task", "difficulty")
 FINER = (*CELL, "app", "template")
-"""What cells can be told apart by besides; only rows have it, and no sums by hour."""
+"""Dimensions by which cells can be split further; only rows have all of these, hourly sums do not."""
 FEW = 10
-"""Fewer judgements than so many say less of a target than what is expected of it."""
+"""Number of judgements below which a pass rate is based on the expectations of decisions instead."""
 _SOLID = ("judged", "expected")
 CLIENTS = LabelFilter("judging", frozenset({0}))
-"""Requests of clients, not of judges."""
+"""Requests of clients, without those of judges."""
 _MILLION = 1_000_000
 _MICRO = 1_000
-"""nano-USD in a micro-USD."""
+"""nano-USD per micro-USD."""
 Labels = tuple[Label, ...]
 
 
 class JudgedSums(NamedTuple):
-    """Sums of the ledger, named as there; money in nano-USD. `rated` and `pass_e4`: what was expected of the target
-    where it was chosen and the request was answered."""
+    """Sums of the ledger under the ledger's names; money in nano-USD. `rated` and `pass_e4` are the expected pass rates
+    of the target in decisions that chose it and whose requests were answered."""
 
     attempts: int = 0
     answers: int = 0
@@ -51,15 +51,15 @@ class JudgedSums(NamedTuple):
 
     @property
     def basis(self) -> str:
-        """What its pass rate goes by."""
+        """What the pass rate is based on."""
         if self.weight_e6 >= FEW * _MILLION:
             return "judged"
         return "expected" if self.rated else "few judged" if self.weight_e6 else "unknown"
 
     @property
     def passes(self) -> Interval | None:
-        """The share of answers that are right, as they were judged, by however few. None: not known. What is only
-        expected has no interval."""
+        """Share of right answers: as judged if there are enough judgements, else as expected (without an interval),
+        else by the few judgements there are; None if unknown."""
         if self.basis == "expected":
             return Interval(self.pass_e4 / self.rated / 1e4)
         if not self.weight_e6:
@@ -69,21 +69,20 @@ class JudgedSums(NamedTuple):
 
     @property
     def price(self) -> Interval | None:
-        """nano-USD for an answer: all that was spent, also on attempts without one. None: there was no answer."""
+        """Cost per answer in nano-USD, including attempts without an answer; None if there was no answer."""
         if not self.answers:
             return None
         mean = self.cost / self.answers / _MICRO
-        # Squares of tiny costs are rounded up by far; no sum of squares is above the square of the sum.
+        # Squares of tiny costs are rounded up considerably; no sum of squares exceeds the square of the sum.
         squares = min(self.cost_square, (self.cost / _MICRO) ** 2)
         residuals = squares - 2 * mean * self.answers_cost / _MICRO + mean**2 * self.answers
-        # Of the mean, in square micro-USD: of the ratio of all costs to all answers (linearised).
+        # Variance of the ratio of all costs to all answers (linearised), in square micro-USD.
         variance = residuals / (self.answers * max(1, self.answers - 1))
         return skewed(self.cost / self.answers, variance * _MICRO**2, self.answers)
 
 
 class CellGroup(NamedTuple):
-    """Some cells together. `passes`: the share of their answers that are right, None: not known; `basis`: what that
-    goes by."""
+    """Several cells together. `passes`: the share of right answers, None if unknown; `basis`: what it is based on."""
 
     facts: JudgedSums
     passes: Interval | None
@@ -91,23 +90,23 @@ class CellGroup(NamedTuple):
 
     @property
     def cost_of_pass(self) -> Interval | None:
-        """nano-USD for a right answer. None: not known, or none was right."""
+        """Cost per right answer in nano-USD; None if unknown, or if no answer was right."""
         price = self.facts.price
         return None if price is None or self.passes is None else quotient(price, self.passes)
 
 
 _ANYTHING = (0.0, 1.0)
-"""Where a rate lies that is only expected, beside others that were judged."""
+"""Bounds of a rate that is only expected, when it is combined with judged rates."""
 SPENT = JudgedSums._fields[: JudgedSums._fields.index("judged")]
 _JUDGED = JudgedSums._fields[JudgedSums._fields.index("judged") : JudgedSums._fields.index("rated")]
 _TAKEN = LabelFilter("taken", frozenset({1}))
 _OFFERED = {"target": "candidate"}
-"""Dimensions of attempts, as offers name them."""
+"""Names of the dimensions of attempts that offers name differently."""
 
 
 def cells(source: LedgerView, by: Sequence[str] = CELL, *, expected: bool = True) -> dict[Labels, JudgedSums]:
-    """By `CELL`, or `FINER`: what was asked of targets on behalf of clients. Without what was expected of them it takes
-    less."""
+    """Returns sums of clients' requests by `CELL` or `FINER`. Without `expected`, which takes less time, expected pass
+    rates are left out."""
     parts = [(labels, JudgedSums(*sums)) for labels, sums in source.sums(ATTEMPTS, by, SPENT, CLIENTS).items()]
     judged = source.sums(PASSES, by, _JUDGED).items()
     parts += [(labels, JudgedSums(**dict(zip(_JUDGED, sums, strict=True)))) for labels, sums in judged]
@@ -124,14 +123,14 @@ def cells(source: LedgerView, by: Sequence[str] = CELL, *, expected: bool = True
 
 
 def together(by_cell: Mapping[Labels, JudgedSums], group: Callable[[Labels], Labels]) -> dict[Labels, CellGroup]:
-    """Cells of the same group as one."""
+    """Combines the cells of each group."""
     parts = grouped((group(labels), facts) for labels, facts in by_cell.items())
     return {name: pooled(some) for name, some in parts.items()}
 
 
 def pooled(parts: Sequence[JudgedSums]) -> CellGroup:
-    """The pass rate counts each part by its answers, however many of them were judged. Parts of too few judgements to
-    stand alone are put together first; those of which nothing is known are taken to be as the others."""
+    """Combines cells. The pass rate is weighted by answers, not by judgements. Cells with few judgements are merged
+    first, and cells about which nothing is known are assumed to be like the others."""
     solid = [facts for facts in parts if facts.answers and facts.basis in _SOLID]
     rest = summed(JudgedSums, (facts for facts in parts if facts.basis not in _SOLID))
     if rest.answers and rest.passes is not None:
@@ -144,12 +143,11 @@ def pooled(parts: Sequence[JudgedSums]) -> CellGroup:
     return CellGroup(summed(JudgedSums, parts), weighted(known) if known else None, basis)
 
 
-# Which target gives a right answer for the least in each cell, and what would be lost without it.
+# Which target gives a right answer at the lowest cost in each cell, and what its absence would cost.
 
 
 class TaskCell(NamedTuple):
-    """A task at a difficulty: how many answers were wanted there, and what a right one costs of each target, in
-    nano-USD."""
+    """A task at one difficulty: the number of answers, and the cost of a right answer of each target, in nano-USD."""
 
     task: str
     answers: int
@@ -157,7 +155,7 @@ class TaskCell(NamedTuple):
 
 
 def known(by_cell: Mapping[Labels, JudgedSums]) -> list[TaskCell]:
-    """By task and difficulty, from facts by target, task and difficulty."""
+    """Returns cells by task and difficulty, from facts by target, task and difficulty."""
     values: defaultdict[Labels, dict[Label, float]] = defaultdict(dict)
     answers: Counter[Labels] = Counter()
     for (target, *about), facts in by_cell.items():
@@ -169,8 +167,8 @@ def known(by_cell: Mapping[Labels, JudgedSums]) -> list[TaskCell]:
 
 
 def adds(cells: Sequence[TaskCell]) -> list[Row]:
-    """One a target, in the order of `frontier`, what adds most first. Its cells are compared where it and another are
-    known: what a right answer costs on the mean of their answers from the best target of each, and the best but it."""
+    """Returns one row per target with the columns of `frontier`, the most valuable target first. Compares the mean cost
+    of a right answer with and without the target, over the cells in which another target is known too."""
     rows, wanted = [], sum(cell.answers for cell in cells)
     for target in {name for cell in cells for name in cell.values}:
         mine = [cell for cell in cells if target in cell.values]
@@ -189,8 +187,8 @@ def adds(cells: Sequence[TaskCell]) -> list[Row]:
 
 
 def hull(points: Iterable[tuple[float, float, str]]) -> list[str]:
-    """Names on the upper left edge of (cost, pass rate): what no target, and no mixture of two, is better than at the
-    same cost."""
+    """Returns the names on the upper left convex edge of (cost, pass rate): no target, and no mixture of two, is better
+    at the same cost."""
     edge: list[tuple[float, float, str]] = []
     for cost, rate, name in sorted(points, key=lambda point: (point[0], -point[1])):
         if edge and rate <= edge[-1][1]:
@@ -198,13 +196,13 @@ def hull(points: Iterable[tuple[float, float, str]]) -> list[str]:
         while len(edge) > 1:
             (first_cost, first_rate, _), (last_cost, last_rate, _) = edge[-2:]
             if (last_rate - first_rate) * (cost - first_cost) > (rate - first_rate) * (last_cost - first_cost):
-                break  # the last one is above the line from the one before it to this
+                break  # the last point is above the line from its predecessor to this one
             edge.pop()
         edge.append((cost, rate, name))
     return [name for *_, name in edge]
 
 
-# What a right answer costs, by target, task and difficulty; the frontier of that, and what each target adds to it.
+# Cost of a right answer by target, task and difficulty; its frontier, and what each target adds to that.
 
 _UNKNOWN = (None, None, None)
 
@@ -216,7 +214,7 @@ def cost_of_pass(source: LedgerView) -> Report:
     every = known(facts)
     tasks = grouped((cell.task, cell) for cell in every)
     lowest = [column.name for column in columns("frontier")].index("lowest")
-    # Of single tasks only targets on the frontier: elsewhere they add nothing.
+    # For single tasks only targets on the frontier are listed: others add nothing there.
     of_tasks = ((task, *row) for task in sorted(tasks) for row in adds(tasks[task]) if row[lowest])
     by_task = (made("frontier-by-task", of_tasks),) if len(tasks) > 1 else ()
     below = [made("frontier", adds(every), below=by_task)]
@@ -227,7 +225,7 @@ def cost_of_pass(source: LedgerView) -> Report:
 
 
 def _table(source: LedgerView, by: Sequence[str], by_cell: Mapping[Labels, JudgedSums], title: str) -> Report:
-    """Targets stand beside each other where they can be compared, the lowest first."""
+    """Returns a table whose comparable targets are next to each other, the cheapest first."""
     places = [FINER.index(name) for name in by]
     groups = together(by_cell, lambda labels: tuple(labels[place] for place in places))
 
@@ -273,11 +271,11 @@ def _plots(by_cell: Mapping[Labels, JudgedSums]) -> tuple[Plot, ...]:
     return plots("Pass rate by the cost of an answer", Shape.POINTS, Kind.RATE, marks, Kind.USD, "Cost of an answer")
 
 
-# Pairs of models of which the cheaper by list price was dearer in fact, by how much, and how much of it is thinking:
-# list price and cost can come apart by the number of tokens, most of them thoughts (arXiv 2603.23971).
+# Pairs of models of which the one with the lower list price cost more in fact, by how much, and how much of that is
+# thinking. List price and cost differ through the number of tokens, most of them thoughts (arXiv 2603.23971).
 
 LEAST = 5
-"""Answers of each of two models that a cell takes to be compared."""
+"""Minimum number of answers of each of two models for a cell in which they are compared."""
 _MOST_PAIRS = 12
 _ABOUT = ("task", "difficulty")
 _TOKENS = ("input_tokens", "output_tokens", "counted")
@@ -285,7 +283,7 @@ _NO_PRICES = "The policy in force has no list prices to compare with."
 
 
 class ModelCost(NamedTuple):
-    """Of one model in one cell. `known`: all that thinking cost there is known."""
+    """Sums of one model in one cell. `known` says whether the whole cost of thinking is known."""
 
     facts: JudgedSums
     input_tokens: int
@@ -294,11 +292,11 @@ class ModelCost(NamedTuple):
 
 
 Shared = Sequence[tuple[float, ModelCost, ModelCost]]
-"""Cells in which two models answered: its weight, and the cost of each."""
+"""Cells in which two models answered: the weight, and the sums of each model."""
 
 
 class ModelPair(NamedTuple):
-    """The first of two models is cheaper by list. `costs`: nano-USD per answer; `dearer`: their ratio."""
+    """Two models, the first with the lower list price. `costs`: nano-USD per answer; `dearer`: their ratio."""
 
     models: tuple[str, str]
     costs: tuple[Interval, ...]
@@ -307,7 +305,7 @@ class ModelPair(NamedTuple):
 
 
 def price_reversal(source: LedgerView) -> Report:
-    # Input and output by model, in nano-USD per million tokens; left out: models whose targets don't agree on them.
+    # Input and output prices by model, in nano-USD per million tokens, except for models whose targets' prices differ.
     lists: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
     for target in source.targets.values():
         price = target.model.price
@@ -342,14 +340,14 @@ def price_reversal(source: LedgerView) -> Report:
 def _pairs(
     by_model: Mapping[str, Mapping[Labels, ModelCost]], prices: Mapping[str, tuple[int, int]]
 ) -> Iterator[ModelPair]:
-    """All that can be compared; each once, the cheaper by list first."""
+    """Yields all pairs that can be compared, each once, the model with the lower list price first."""
     for left, right in permutations(sorted(by_model.keys() & prices.keys()), 2):
-        # Each weighs by what it tells of a difference, so that a cell counts as the smaller of both does.
+        # A cell's weight is that of a difference of means: the smaller of both counts dominates it.
         in_both = ((cost, by_model[right][place]) for place, cost in by_model[left].items() if place in by_model[right])
         answers = ((first.facts.answers, second.facts.answers, first, second) for first, second in in_both)
         shared = [(a * b / (a + b), first, second) for a, b, first, second in answers if min(a, b) >= LEAST]
         both = [cost for _, *pair in shared for cost in pair]
-        # nano-USD for a million tokens, input and output as both models used them.
+        # List prices in nano-USD per million tokens, for the share of input and output that both models used.
         sent, written = sum(cost.input_tokens for cost in both), sum(cost.output_tokens for cost in both)
         mix = (sent, written) if sent + written else (1, 1)
         lists = tuple((prices[model][0] * mix[0] + prices[model][1] * mix[1]) / sum(mix) for model in (left, right))
@@ -358,7 +356,7 @@ def _pairs(
 
 
 def _pair(left: str, right: str, lists: tuple[float, ...], shared: Shared) -> ModelPair:
-    """`lists`: nano-USD per million tokens."""
+    """Compares two models; `lists`: their list prices in nano-USD per million tokens."""
     costs, thoughts, weights = [], [], [weight for weight, *_ in shared]
     for side in ([cost.facts for _, cost, _ in shared], [cost.facts for _, _, cost in shared]):
         parts = list(zip(weights, side, strict=True))

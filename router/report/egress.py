@@ -15,11 +15,11 @@ from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, made, plots
 from router.types.target import Target
 
-# Who stood behind a target: a name for the one that is paid and sees the data, and the law that it is under.
+# The legal entity behind a target, which is paid and sees the data, and its jurisdiction.
 
 
 class Destination(NamedTuple):
-    """None: not known. What is local has no jurisdiction of its own: no vendor sees it."""
+    """The entity that serves a target; None: unknown. Local targets have no jurisdiction: no vendor sees the data."""
 
     entity: str | None = None
     jurisdiction: str | None = None
@@ -34,18 +34,18 @@ class Destination(NamedTuple):
         return cls(provider.entity or provider.id, law, provider.local)
 
 
-# Attempts judged again: by the policy that was in force for each, with the rule that stood at the door.
+# Checks of recorded attempts against the policy that was in force for each, with the rules that dispatch applied.
 
 
 class SentGroup(NamedTuple):
-    """What attempts have in common as far as the rule goes. Classes are joined by commas, as in their columns."""
+    """What attempts have in common that the rules depend on. Classes are joined by commas, as in their columns."""
 
     policy: str
     data_class: str
     held: str
     """All classes of the request."""
     classes: str
-    """Those of what was sent."""
+    """Classes of the content that was sent."""
     target: str
     redacted: int
     region: str
@@ -53,14 +53,14 @@ class SentGroup(NamedTuple):
 
 
 class PastPolicies:
-    """The documents of the ledger's policies, each read once, and the `targets` of the policy in force."""
+    """The policy documents in the ledger, each read once, and the targets of the policy in force."""
 
     def __init__(self, connection: Connection, targets: Mapping[str, Target]) -> None:
         self._documents, self._targets = documents(connection), targets
         self._read: dict[str, PastPolicy | None] = {}
 
     def past(self, policy: str) -> PastPolicy | None:
-        """None where there is no document that can be read."""
+        """Returns a past policy; None if the ledger has no readable document of it."""
         if policy not in self._read:
             try:
                 self._read[policy] = read(self._documents[policy])
@@ -73,21 +73,21 @@ class PastPolicies:
         return None if past is None else past.targets.get(target)
 
     def then(self, policy: str, target: str) -> Destination:
-        """As the policy of that time had it; today's word where its document is not there."""
+        """Returns the destination under the policy of that time, or under today's if the old document is missing."""
         then = self.target(policy, target)
         return self.now(target) if then is None else Destination.of(then)
 
     def now(self, target: str) -> Destination:
-        """As the policy in force has it, else any that ever was."""
+        """Returns the destination under the policy in force, else under any earlier one."""
         ever = (self.target(policy, target) for policy in sorted(self._documents))
         return Destination.of(self._targets.get(target) or next(filter(None, ever), None))
 
     def offered(self, target: str) -> bool:
-        """The policy in force has it; where none was given, every target counts."""
+        """Whether the policy in force has the target; always true if no targets were given."""
         return not self._targets or target in self._targets
 
     def unknown(self, sent: SentGroup) -> str:
-        """Why this can't be judged; empty where it can."""
+        """Returns why attempts of this group can't be checked; empty if they can."""
         if not (sent.held and sent.classes):
             return "it was written before classes were"
         if self.past(sent.policy) is None:
@@ -96,9 +96,9 @@ class PastPolicies:
         return ""
 
     def violation(self, sent: SentGroup, at_ms: int) -> str:
-        """The rule that this broke at that time (Unix ms), in one sentence; empty where it broke none.
+        """Returns the rule that the group broke at a time (Unix ms), as one sentence; empty if it broke none.
 
-        What breaks none broke none at any earlier time either: of all that counts only evidence ages.
+        A group that breaks no rule broke none at any earlier time either, because only evidence expires.
         """
         past = self.past(sent.policy)
         if past is None:
@@ -113,7 +113,7 @@ class PastPolicies:
             return f"its class is {sent.data_class}, which is not among those it held"
         if past.default not in classes:
             return f"it was sent without class {past.default}, which binds always"
-        # Where it really went to, as far as the provider said.
+        # The region that the provider reported, if any, takes precedence.
         went = structs.replace(target, region=sent.region) if sent.region_source in _FROM_PROVIDER else target
         redacted = bool(sent.redacted)
         lost = _lost(past, held - classes, redacted=redacted)
@@ -127,7 +127,7 @@ _FROM_PROVIDER = ("verified", "mismatch")
 
 
 def _lost(past: PastPolicy, gone: frozenset[str], *, redacted: bool) -> str:
-    """Only redaction takes a class away, and only where the policy lets it."""
+    """Checks that lost classes were removed by redaction, and that the policy allows this."""
     if not gone:
         return ""
     if not redacted:
@@ -140,27 +140,27 @@ def _names(classes: frozenset[str] | set[str]) -> str:
     return " and ".join(sorted(classes))
 
 
-# Which attempts broke a rule of their time: found in sums of those that are alike, and read row by row only there.
+# Violations are located in sums of alike attempts, and rows are read only where there are any.
 
 SENT = ("policy", "class", "classes", "sent_classes", "target", "redacted", "region", "region_source")
-"""Dimensions, in the order of `SentGroup`."""
+"""Dimensions in the order of `SentGroup`."""
 MOST = 1_000
-"""Violations that are listed; all are counted."""
+"""Maximum number of violations that are listed; all are counted."""
 LONGEST_MS = 86_400_000
-"""No attempt begins later than so long after its request."""
+"""Maximum time in ms between the start of a request and of its last attempt."""
 RESTING = "circuit_open"
-"""Outcome of an attempt of which nothing was sent."""
+"""Outcome of an attempt at a target with an open circuit breaker, to which nothing was sent."""
 
 
 def sent(labels: Sequence[object]) -> SentGroup:
-    """Values of `SENT`, as the columns have them: empty where there is nothing."""
+    """Returns the group for values of `SENT`, with empty texts in place of None."""
     texts = ["" if label is None else str(label) for label in labels]
     policy, data_class, held, classes, target, redacted, region, source = texts
     return SentGroup(policy, data_class, held, classes, target, int(redacted == "1"), region, source)
 
 
 class ViolationSearch:
-    """In the window of `source`; `listed`: the violations that were found first."""
+    """Searches the window of `source`; `listed` holds the first violations found."""
 
     def __init__(self, source: LedgerView, policies: PastPolicies) -> None:
         self._source, self._policies = source, policies
@@ -169,8 +169,8 @@ class ViolationSearch:
         self._latest_ms = (max(hours, default=0) + 1) * HOUR_MS + LONGEST_MS
 
     def among(self, alike: SentGroup) -> tuple[int, int]:
-        """How many violations are among all that was sent alike, and how many attempts would have to be read one by
-        one whose rows have expired. What breaks no rule late breaks none at any earlier time."""
+        """Returns the number of violations in a group, and of attempts that would have to be read but have expired. A
+        group without a violation at the latest time has none at any earlier time."""
         if not self._policies.violation(alike, self._latest_ms):
             return 0, 0
         labels: list[Label] = [value if isinstance(value, int) else value or None for value in alike]
@@ -190,7 +190,7 @@ class ViolationSearch:
         return violations, lost
 
     def _read(self, alike: SentGroup, begin: int, end: int) -> Iterator[Row]:
-        """Each attempt with the rule that it broke; empty where it broke none."""
+        """Yields each attempt with the rule that it broke, or an empty text."""
         since, until = self._source.request.bounds
         for record in rows.every(self._source.connection, max(begin, since), min(end, until)):
             held = [record.request[name] for name in ("policy", "data_class", "classes")]
@@ -202,11 +202,11 @@ class ViolationSearch:
                     yield (record.id, attempt["number"], at_ms, *about)
 
 
-# Where requests went, per class, and whether any of it broke the policy that was in force then.
+# Where requests of each class went, and whether this broke the policy that was in force.
 
 _MEASURES = ("sent_there", "attempts", "counted", "input_tokens", "output_tokens")
 _OF_REQUESTS = frozenset({"class", "policy"})
-"""Filters that hold for all of a request or for nothing of it."""
+"""Dimensions that have one label for the whole request."""
 _EXPIRED = "they went about the time when evidence expired, and their rows are gone"
 _MOST_BARS = 20
 _COUNTS_FROM = next(number for number, column in enumerate(columns("egress")) if column.kind is Kind.COUNT)
@@ -218,13 +218,13 @@ def egress(source: LedgerView) -> Report:
     counts, unchecked_by = Counter[str](), Counter[str]()
     for (sent_alike, went), (requests, tried, *usage) in sorted(_alike(source).items()):
         unknown = policies.unknown(sent_alike)
-        # Those that break a rule, and those that would have to be read, and have expired.
+        # The number of violations, and of attempts that would have to be read but have expired.
         violations, lost = (0, 0) if unknown else search.among(sent_alike)
         unchecked, misplaced = tried if unknown else lost, tried * (sent_alike.region_source == "mismatch")
         unchecked_by[unknown or _EXPIRED] += unchecked
         counts.update(checked=tried - unchecked, violations=violations, misplaced=misplaced)
         if went or violations:
-            # As the policy of that time had it: groups that differ in nothing but their policy are one.
+            # By the policy of that time; groups that differ only in their policy are merged.
             there = Destination.of(policies.target(sent_alike.policy, sent_alike.target))
             region_is = "local" if there.local else sent_alike.region_source or None
             place = (
@@ -234,7 +234,7 @@ def egress(source: LedgerView) -> Report:
             add(places, place, (requests, tried * went, *usage, misplaced, unchecked, violations))
     rows: list[Row] = []
     for labels, (requests, tried, counted, *tokens, misplaced, unchecked, violations) in places.items():
-        # Tokens are unknown where the usage of no attempt is known.
+        # Tokens are unknown if no attempt has a known usage.
         known = tokens if counted else (None, None)
         rows.append((*labels, requests, tried, 0, *known, misplaced, unchecked, violations))
     refused = source.sums(ATTEMPTS, ("class",), ("requests",), LabelFilter("error", frozenset({"no_eligible_target"})))
@@ -261,8 +261,8 @@ def egress(source: LedgerView) -> Report:
 
 
 def _alike(source: LedgerView) -> dict[tuple[SentGroup, bool], tuple[int, ...]]:
-    """Sums of attempts that are alike, and whether anything was sent: nothing is to a target that rests after
-    failures."""
+    """Returns sums by group of alike attempts and by whether anything was sent: with an open circuit breaker nothing
+    is."""
     alike: dict[tuple[SentGroup, bool], tuple[int, ...]] = {}
     for (*labels, outcome), sums in source.sums(ATTEMPTS, (*SENT, "outcome"), _MEASURES).items():
         key = (sent(labels), outcome != RESTING)
@@ -272,8 +272,8 @@ def _alike(source: LedgerView) -> dict[tuple[SentGroup, bool], tuple[int, ...]]:
 
 
 def _totals(source: LedgerView, rows: list[Row]) -> Row:
-    """A request that went to several places counts once. How many requests is not known where a filter takes single
-    attempts."""
+    """Returns the totals. A request that went to several places counts once; the number of requests is unknown under a
+    filter that selects single attempts."""
     places = list(zip(*rows, strict=True))[_COUNTS_FROM:] if rows else [()] * (len(columns("egress")) - _COUNTS_FROM)
     _, tried, refused, *rest = [sum(value for value in place if isinstance(value, int)) for place in places]
     requests = None
@@ -283,7 +283,7 @@ def _totals(source: LedgerView, rows: list[Row]) -> Row:
 
 
 def _notes(source: LedgerView, counts: Counter[str], unchecked: Counter[str]) -> Iterator[str]:
-    """`unchecked`: how many attempts could not be, by why."""
+    """Yields the notes; `unchecked` counts the attempts that could not be checked, by reason."""
     yield f"{_number(counts['checked'], 'attempt')} checked again, each under the policy that was in force for it:"
     yield f"{_number(counts['violations'], 'violation')}."
     yield from (f"{count:,} can't be checked: {why}." for why, count in unchecked.items() if count)

@@ -1,4 +1,4 @@
-"""What local engines did, what a token of them costs, and whether their hours are worth it beside the cheapest API."""
+"""Reports on local engines: what they did, the cost of their tokens, and a comparison with the cheapest API."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _MJ_PER_WH = 3_600_000
 
 def local_engines(source: LedgerView) -> Report:
     by = source.request.by or ("engine",)
-    # What engines did is known by the hour.
+    # Engines' work is recorded by the hour.
     since, until = source.request.since_ms, source.request.until_ms
     since = None if since is None else since // HOUR_MS * HOUR_MS
     until = None if until is None else -(-until // HOUR_MS) * HOUR_MS
@@ -44,7 +44,7 @@ def local_engines(source: LedgerView) -> Report:
 
 
 def _rows(source: LedgerView, by: Sequence[str], prices: Sequence[EnginePrice]) -> Iterator[Row]:
-    """One an engine, or a day of it, each with the last price of the window."""
+    """Yields one row per engine, or per engine and day, each with the last price in the window."""
 
     def group(engine: str, hour: int) -> tuple[str, ...]:
         known = {"engine": engine, "day": day(hour * HOUR_MS, source.request.zone)}
@@ -53,26 +53,26 @@ def _rows(source: LedgerView, by: Sequence[str], prices: Sequence[EnginePrice]) 
     paid: Counter[tuple[str, ...]] = Counter()
     costs = source.sums(ATTEMPTS, ("target", "price_version", "hour"), ("cost",))
     for (target, version, hour), (cost,) in costs.items():
-        # The one that a measured price names, else that of the target.
+        # The engine that a measured price names, else that of the target.
         known = source.targets.get(str(target))
         engine = known.engine.name if known is not None and known.engine is not None else ""
         if str(version).startswith(MEASURED):
             engine = str(version).removeprefix(MEASURED).rpartition(" ")[0]
         if engine:
             paid[group(engine, int(hour or 0))] += cost
-    targets = reversed(list(source.targets.values()))  # of several at one engine the first counts
+    targets = reversed(list(source.targets.values()))  # if several targets share an engine, the first one counts
     lists = {target.engine.name: target.model.price for target in targets if target.engine}
     for labels, hours in sorted(grouped((group(hour.engine, hour.hour), hour) for hour in worked(source)).items()):
         names, end_ms = {hour.engine for hour in hours}, (max(hour.hour for hour in hours) + 1) * HOUR_MS
-        # None where the row has several engines.
+        # None if the row covers several engines.
         priced = (price for price in prices if names == {price.engine} and price.since_ms < end_ms)
         did, listed = reduce(added, hours), lists.get(hours[0].engine)
         yield (*labels, *_row(did, paid[labels], next(priced, None), listed))
 
 
 def worked(source: LedgerView) -> list[EngineHour]:
-    """Of the window. Where several gateways watch an engine that none of them runs, each saw all of it: the one that
-    watched it for longest is believed."""
+    """Returns the engine hours of the window. If several gateways watch an engine that none of them runs, each has
+    recorded all of its work; the record of the gateway that watched it longest is used."""
     since_ms, until_ms = source.request.bounds
     longest: dict[tuple[str, int, str], EngineHour] = {}
     for hour in engines.hours(source.connection, since_ms // HOUR_MS, -(-until_ms // HOUR_MS)):
@@ -83,8 +83,8 @@ def worked(source: LedgerView) -> list[EngineHour]:
 
 
 def _row(did: EngineHour, charged: int, price: EnginePrice | None, listed: Price | None) -> Row:
-    """`charged` in nano-USD."""
-    # Of busy hours and of idle ones, and the share of the charges in what they are to pay for.
+    """Returns the columns of an engine; `charged` is in nano-USD."""
+    # Cost of busy and of idle hours, and the charges as a share of the cost that they should cover.
     busy = did.cost * did.busy_ms // did.wall_ms if did.wall_ms else 0
     due = did.cost if price is not None and price.counted == "full" else busy
     return (
@@ -94,7 +94,7 @@ def _row(did: EngineHour, charged: int, price: EnginePrice | None, listed: Price
         *(charged, charged / due if due else None),
         *(did.uncached_tokens, did.cached_tokens, did.output_tokens),
         did.request_ms / did.busy_ms if did.busy_ms else None,
-        # Tokens a second of one request, in one phase.
+        # Tokens per second of one request, in each phase.
         round(1000 * did.uncached_tokens / did.prefill_ms) if did.prefill_ms else None,
         round(1000 * did.output_tokens / did.decode_ms) if did.decode_ms else None,
         *_rates(price),
@@ -105,7 +105,7 @@ def _row(did: EngineHour, charged: int, price: EnginePrice | None, listed: Price
 
 
 def _rates(price: EnginePrice | None) -> tuple[Value, ...]:
-    """Of busy hours: input, cached input and output; then input and output with the idle hours."""
+    """Returns input, cached input and output rates of busy hours, then input and output rates with idle hours."""
     if price is None:
         return (None,) * 5
     idle = price.wall_ms / price.busy_ms if price.busy_ms else 1.0
@@ -115,7 +115,7 @@ def _rates(price: EnginePrice | None) -> tuple[Value, ...]:
 
 
 def _energy(did: EngineHour) -> tuple[Value, ...]:
-    """Joule, Wh per million tokens, and by what they are known."""
+    """Returns the energy in joules, Wh per million tokens, and the source of the value."""
     known, source = (did.declared_mj, "declared") if did.energy_mj is None else (did.energy_mj, "measured")
     if known is None:
         return None, None, "absent"
@@ -143,7 +143,7 @@ _MEASURES = ("requests", "input_tokens", "output_tokens")
 
 
 def local_vs_api(source: LedgerView) -> Report:
-    """The local targets of the policy in force and of the window, also those that served nothing."""
+    """Compares the local targets of the policy in force and of the window, including those without requests."""
     policies = PastPolicies(source.connection, source.targets)
     recorded = {str(name) for (name,) in source.sums(ATTEMPTS, ("target",), ("attempts",)) if name is not None}
     names = sorted(name for name in recorded | set(source.targets) if policies.now(name).local)
@@ -187,12 +187,12 @@ def local_vs_api(source: LedgerView) -> Report:
 def _compared(
     requests: int, by_hour: Mapping[int, int], money: tuple[int | None, int | None, int | None], other: VendorLoss
 ) -> Row:
-    """From its busy hours on. `by_hour`: tokens; `money`: nano-USD of an hour, of the machine, and of that idle."""
+    """Returns the columns from `busy_hours` on. `by_hour`: tokens; `money`: nano-USD per hour, in all, and idle."""
     (hourly, machine, _), tokens, busy = money, sum(by_hour.values()), len(by_hour)
-    # Requests an hour at which machine and API cost the same; and the load, of this break-even.
+    # Requests per hour at which machine and API cost the same, and the load as a share of that.
     even = hourly * other.served / other.then if hourly and other.then else None
     load = other.then / machine if machine and other.served else None
-    # What had no price elsewhere can only speak for the machine.
+    # Requests without a price elsewhere only count in favour of the machine.
     dearer = "api" if not other.stranded else "api, for what it could serve"
     return (
         *(busy, round(tokens / busy) if busy else None, max(by_hour.values(), default=None)),
@@ -203,7 +203,7 @@ def _compared(
 
 
 def _metered(source: LedgerView, tokens_of: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Target → what its engine's hours cost, and the idle ones of them; those who share an engine share its hours."""
+    """Returns by target the cost of its engine's hours, and of the idle ones; targets of one engine share its hours."""
     targets = (source.targets[name] for name in tokens_of if name in source.targets)
     sharing = grouped((target.engine.name, target.id) for target in targets if target.engine and target.hourly)
     paid = {}
@@ -218,7 +218,7 @@ def _metered(source: LedgerView, tokens_of: Mapping[str, int]) -> dict[str, tupl
 
 
 def _window_ms(source: LedgerView) -> int:
-    """From its begin, or the first hour of the ledger, until its end or now."""
+    """Returns the length of the window in ms: from its start or the ledger's first hour to its end or now."""
     request, since = source.request, source.request.since_ms
     if since is None:
         hours = [int(hour or 0) for (hour,) in source.sums(ATTEMPTS, ("hour",), ("requests",))]

@@ -1,4 +1,4 @@
-"""The overview of the dashboard."""
+"""The overview page of the dashboard."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ from router.report.spend import Group, stacked
 from router.types.request import DAY_MS
 from router.types.target import Target
 
-# The few numbers that the first page shows: one look at the ledger's sums by hour, and at the budgets.
+# The figures of the first page, from one read of the ledger's hourly sums and of the budgets.
 
 WEEK, MONTH = 7, 30
-"""Days, today included; they begin at midnight UTC."""
+"""Numbers of days, including today, which begin at midnight UTC."""
 MOST_TARGETS = 6
-"""Bars for targets; the report of spend has them all."""
+"""Maximum number of target bars; the spend report has all targets."""
 
 
 class Period(NamedTuple):
-    """Sums of the ledger, named as there; in nano-USD. Reasoning is a share of `split_output`: the output of those
-    who tell it from the rest."""
+    """Sums of the ledger under the ledger's names; money in nano-USD. `split_output` is the output of attempts whose
+    provider reports reasoning separately."""
 
     requests: int = 0
     errors: int = 0
@@ -39,28 +39,28 @@ class Period(NamedTuple):
 
     @property
     def charged(self) -> int:
-        """With what was charged for requests that were lost."""
+        """Cost, including charges for requests that were lost."""
         return self.cost + self.recovered
 
     @property
     def thinking(self) -> float | None:
-        """Share of the output; None where no provider says."""
+        """Share of reasoning in the output; None if no provider reports it."""
         return self.output_reasoning / self.split_output if self.split_output else None
 
 
 def overview(
     connection: Connection, targets: Mapping[str, Target], standings: Sequence[BudgetStanding] | None, now_ms: int
 ) -> Mapping[str, object]:
-    """What the page's template names. `connection` is inside a read transaction; `standings` of budgets: None where
-    their store does not answer. What is saved is a row of savings, in the week, against the target that is right most
-    often, if any."""
+    """Returns the variables of the page's template. `connection` is inside a read transaction; `standings` is None if
+    the budget store does not answer. `saved` is the first row of the savings report for the week, if any: the
+    comparison with the target that is right most often."""
     midnight = now_ms - now_ms % DAY_MS
     month, week = (midnight - (days - 1) * DAY_MS for days in (MONTH, WEEK))
     requests = (ReportRequest(since_ms=since, zone=UTC, now_ms=now_ms) for since in (month, week))
     long, short = (LedgerView(connection=connection, request=request, targets=targets) for request in requests)
     saved = savings(short)
     by_hour = long.sums(ATTEMPTS, ("hour", "target"), Period._fields)
-    # Also days on which nothing happened.
+    # Days without requests are included.
     days: list[tuple[Group, int]] = [((day(month + n * DAY_MS, UTC), None), 0) for n in range(MONTH)]
     of_week: Counter[str] = Counter()
     for (hour, target), sums in by_hour.items():
@@ -76,7 +76,7 @@ def overview(
         "month": _since(by_hour, month),
         "by_day": Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=by_day),
         "by_target": Plot(title="Spend by target", shape=Shape.BARS, unit=Kind.USD, marks=by_target),
-        # The fullest first.
+        # The accounts with the largest used share come first.
         "standings": None if standings is None else sorted(standings, key=lambda each: each.used, reverse=True),
         "answers": together(cells(short), lambda labels: ()).get((), pooled(())),
         "saved": dict(zip((column.name for column in saved.columns), saved.rows[0], strict=True))

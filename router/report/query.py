@@ -1,4 +1,4 @@
-"""What is asked of a report, and the sums of the ledger that answer it."""
+"""The parameters of a report, and the sums of the ledger that it is made from."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ from router.types.target import Target
 if TYPE_CHECKING:
     from router.report.budgets import BudgetStanding
 
-# What a report is made from, and what every report tells of itself.
+# What a report is made from.
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Values of the same key together."""
+    """Groups values by key."""
     groups: defaultdict[K, list[T]] = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)
@@ -34,39 +34,39 @@ def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
 
 
 def summed(kind: Callable[..., T], parts: Iterable[Iterable[int]]) -> T:
-    """`kind` of the sums of all parts, place by place; of none without a part."""
+    """Returns `kind(*sums)` with the sums of the parts by position; `kind()` if there are no parts."""
     return kind(*map(sum, zip(*parts, strict=True)))
 
 
 def summed_by(kind: Callable[..., T], pairs: Iterable[tuple[K, Iterable[int]]]) -> dict[K, T]:
-    """As `summed`, of the parts of each key."""
+    """Returns `summed` of each key's parts, by key."""
     return {key: summed(kind, parts) for key, parts in grouped(pairs).items()}
 
 
 class ReportRequest(Struct, frozen=True, kw_only=True):
-    """What a report is asked. `by` is empty for the report's own usual; times are Unix ms, None is open."""
+    """What a report is asked for. `by` is empty for the report's default; times are in Unix ms, None for no limit."""
 
     by: tuple[str, ...] = ()
     where: tuple[LabelFilter, ...] = ()
     since_ms: int | None = None
     until_ms: int | None = None
     zone: tzinfo
-    """In which days begin."""
+    """Time zone in which days begin."""
     now_ms: int
     baseline: str = ""
-    """A target to compare with; empty: those that the report knows by itself."""
+    """Target to compare with; empty for the report's own choice."""
     subject: str = ""
-    """The request or session that it is about."""
+    """Id of the request or session that the report is about."""
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Unix ms, for statements that need both."""
+        """Start and end of the window in Unix ms, for SQL statements that need both."""
         return self.since_ms or 0, EVER_MS if self.until_ms is None else self.until_ms
 
 
 class LedgerView(Struct, frozen=True, kw_only=True):
-    """One moment of the ledger (`connection` is inside a read transaction), the targets of the policy in force, and the
-    standings of its budgets, where they could be read."""
+    """A view of the ledger at one moment (`connection` is inside a read transaction), with the targets of the policy in
+    force and the standings of its budgets, if they could be read."""
 
     connection: Connection
     request: ReportRequest
@@ -74,23 +74,23 @@ class LedgerView(Struct, frozen=True, kw_only=True):
     standings: "Sequence[BudgetStanding] | None" = None
 
     def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: LabelFilter) -> Sums:
-        """Of the window and filters that were asked for, and `where`. Raises ValueError and `RowsExpired`."""
+        """Returns sums for the requested window and filters and for `where`. Raises ValueError and `RowsExpired`."""
         where = (*self.request.where, *where)
         window = {"since_ms": self.request.since_ms, "until_ms": self.request.until_ms}
         query = Query(table=table, by=tuple(by), measures=tuple(measures), where=where, **window)
         return (passes if table == PASSES else sums)(self.connection, query)
 
 
-# A question as people write it, in words, turned into what a report is asked.
+# Conversion of a report's parameters from text.
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
-    """Everything as text, empty where nothing was said: from the command line, a URL or a form."""
+    """Parameters of a report as text, from the command line, a URL or a form; empty if not given."""
 
     by: str = ""
-    """Names with commas."""
+    """Comma-separated dimensions."""
     where: tuple[str, ...] = ()
-    """`dimension=label,label` or `dimension!=label,label`; all of them hold."""
+    """Filters `dimension=label,label` or `dimension!=label,label`; all must hold."""
     since: str = ""
     until: str = ""
     zone: str = ""
@@ -99,9 +99,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 def request_of(definition: Definition, question: Parameters, now_ms: int) -> ReportRequest:
-    """All but the filters, which only the ledger can tell (`router.report.catalog`).
+    """Parses the parameters except the filters, which need the ledger (`router.report.catalog`).
 
-    Raises `ClientError`: 400 with the `param` that makes no sense.
+    Raises `ClientError` 400 that names the invalid parameter.
     """
     name, zone, subject = definition.name, zone_of(question.zone), question.subject
     since_ms = parse_time("since", question.since, now_ms, zone)
@@ -134,7 +134,7 @@ def request_of(definition: Definition, question: Parameters, now_ms: int) -> Rep
 
 
 def zone_of(name: str) -> tzinfo:
-    """An IANA time zone; UTC for "". Raises a 400 `ClientError`."""
+    """Returns an IANA time zone; UTC for "". Raises `ClientError` 400."""
     if not name:
         return UTC
     known = available_timezones()
@@ -148,12 +148,12 @@ def zone_of(name: str) -> tzinfo:
 
 
 def listed(name: str, source: LedgerView, **values: str) -> Report:
-    """The lines that its statement in `reports.yaml` finds for these values, or in the window."""
+    """Returns the report of the rows that its SQL in `reports.yaml` finds, for these values or in the window."""
     return made(name, source.connection.execute(declared()[name].sql, values or source.request.bounds).fetchall())
 
 
 def filter_parts(text: str) -> tuple[str, str, str]:
-    """`dimension!=a,b` → its dimension, = or !=, and the labels."""
+    """Splits `dimension!=a,b` into its dimension, "=" or "!=", and the labels."""
     dimension, _, labels = text.partition("=")
     return dimension.removesuffix("!").strip(), "!=" if dimension.endswith("!") else "=", labels
 

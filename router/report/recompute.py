@@ -1,4 +1,4 @@
-"""History judged again by what was in force: costs of attempts by prices, bookings of requests by budgets."""
+"""Recomputation of the past: costs of attempts from their prices, bookings of requests from their budgets."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,11 +21,11 @@ from router.types.price import Prices, price_then
 from router.types.request import Caller
 
 _OURS = ("priced", "estimated")
-"""Sources of a cost that our own price made, from before rows said what it made of the usage."""
+"""Cost sources that stand for lowpass's own price, in rows from before `own_cost` was recorded."""
 
 
 class RepricedAttempt(Struct, frozen=True):
-    """An attempt that would be charged otherwise; nano-USD."""
+    """An attempt whose recomputed cost differs; in nano-USD."""
 
     request_id: str
     number: int
@@ -39,7 +39,7 @@ class RepricedAttempt(Struct, frozen=True):
 class Recomputed(Struct, frozen=True):
     attempts: int
     elsewhere: int
-    """Charged at prices that the policy of that time stated: its hash is in the row, its text is not here."""
+    """Number of attempts at prices that the policy of that time stated: the row has only a hash of it."""
     changed: tuple[RepricedAttempt, ...]
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Recomputed(Struct, frozen=True):
 
 
 def repriced(prices: Prices) -> Check:
-    """For `router.ledger.verify`."""
+    """Returns a check for `router.ledger.verify` that compares recorded with recomputed costs."""
 
     def look(record: RequestRecord) -> Iterator[VerifyFinding]:
         try:
@@ -65,7 +65,7 @@ def repriced(prices: Prices) -> Check:
 
 
 def recompute(ledger: Ledger, prices: Prices) -> Recomputed:
-    """Of every request whose rows are there."""
+    """Recomputes the cost of the attempts of every request that still has rows."""
     attempts = elsewhere = 0
     changed = []
     with ledger.reading() as connection:
@@ -78,8 +78,8 @@ def recompute(ledger: Ledger, prices: Prices) -> Recomputed:
 
 
 def _again(record: RequestRecord, prices: Prices) -> Iterator[tuple[int, int, int | None]]:
-    """Of each attempt whose cost our price made: its number, that cost, and what the same price makes of its usage now,
-    in nano-USD; None: the price is not of the catalog."""
+    """Yields number, recorded cost and recomputed cost (nano-USD) of each attempt that lowpass priced; None: the price
+    is not in the catalog."""
     for attempt in record.attempts:
         own = attempt["own_cost"]
         recorded = attempt["cost"] if own is None and attempt["cost_source"] in _OURS else own
@@ -91,15 +91,15 @@ def _again(record: RequestRecord, prices: Prices) -> Iterator[tuple[int, int, in
             yield attempt["number"], recorded, computed
 
 
-# Bookings, by the budgets of the policy that each request was decided by.
+# Bookings, checked against the budgets of the policy under which each request was decided.
 
 
 class BudgetHistory:
-    """Which accounts each request should be booked in, by its policy's budgets and its key's limit: a `Check`."""
+    """A `Check` of the accounts in which each request should be booked, by its policy's budgets and its key's limit."""
 
     def __init__(self, ledger: Connection, local: Connection | None, files: Mapping[str, Iterable[Budget]]) -> None:
-        """`local`: of the file beside the ledger that has the bookings of some requests. `files`: budgets of policy
-        files, by hash, for policies that the ledger holds without them."""
+        """`local`: the file next to the ledger with the bookings of some requests. `files`: budgets of policy files, by
+        hash, for policies that the ledger stores without their budgets."""
         self._ledger, self._local, self._files = ledger, local, files
         self._policies, self._keys = PastPolicies(ledger, {}), {key.id: key for key in keys.every(ledger)}
         changes = "SELECT subject, MAX(at_ms) FROM audit WHERE action = 'key changed' GROUP BY subject"
@@ -107,7 +107,7 @@ class BudgetHistory:
         self._accounts: dict[str, BudgetAccounts | None] = {}
 
     def __call__(self, record: RequestRecord) -> Iterator[VerifyFinding]:
-        """Accounts in which a request that was charged is not booked."""
+        """Yields the accounts in which a charged request is not booked."""
         request = record.request
         accounts, key = self._of_policy(request["policy"]), self._keys.get(request["key_id"])
         if accounts is None or (key is None and request["key_id"]) or request["endpoint"] == ADJUSTMENT:
@@ -115,7 +115,7 @@ class BudgetHistory:
         if (booked := self._booked(record, accounts)) is None:
             return
         caller = Caller() if key is None else key.caller()
-        # A key that was changed since may have been of another team, with another limit or budget.
+        # A key that was changed later may have had another team, limit or budget.
         changed_ms = max(self._changed_ms.get(name, 0) for name in (caller.id, caller.name))
         if changed := request["started_ms"] < changed_ms + GRACE_MS:
             caller = Caller(id=caller.id, name=caller.name)
@@ -124,7 +124,7 @@ class BudgetHistory:
         charged = ChargedTo(record.id, request["route"], caller, request["session"], tags, targets)
         for budget in accounts.binding(charged, frozenset({caller.budget} - {""})):
             unknown = changed and (budget.scope in ("team", "organisation") or budget.teams or budget.organisations)
-            # What a gateway that died had spent without its store is charged to its lease alone.
+            # Spend of a gateway that died while its store was down is charged only to its lease.
             leased = request["state"] == "recovered" and isinstance(budget.outage, FailOpenWithin)
             for account in () if unknown or leased else accounts.accounts(charged, [budget], request["started_ms"]):
                 if account.id not in booked and (charge := charge_of(record, account)):
@@ -133,19 +133,19 @@ class BudgetHistory:
                     yield VerifyFinding("requests", record.id, says)
 
     def _of_policy(self, policy: str) -> BudgetAccounts | None:
-        """None: its budgets are not known."""
+        """Returns the accounts of a policy's budgets; None if the budgets are unknown."""
         if policy not in self._accounts:
             past = self._policies.past(policy)
             budgets = None if past is None else self._files.get(past.file)
             if past is not None and past.budgets is not None:
-                with suppress(ValueError):  # a newer lowpass wrote them
+                with suppress(ValueError):  # written by a newer lowpass
                     budgets = [(SessionLimit if "exempt" in row else Budget)(**row) for row in past.budgets]
             self._accounts[policy] = None if budgets is None else BudgetAccounts(budgets)
         return self._accounts[policy]
 
     def _booked(self, record: RequestRecord, accounts: BudgetAccounts) -> set[str] | None:
-        """Accounts that a request is booked in. Where one was split off, so it counts in those above: none of these is
-        charged beside the part. None: it was split off a moment ago, or the request is booked on another machine."""
+        """Returns the accounts in which a request is booked, and the parents of child accounts, which are not charged
+        too. None if a child's parent can't be found yet, or if the request is booked on another machine."""
         books, records = self._ledger, [record]
         if record.request["owner"].startswith(BESIDE):
             if self._local is None or not (records := rows.some(self._local, [record.id])):

@@ -1,4 +1,4 @@
-"""How often each target failed, what stood in for it, how long it took, and how long we did."""
+"""`lowpass report reliability`: failures, retries and fallbacks, and the latency of targets and of the gateway."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +19,9 @@ from router.types.attempt import ErrorKind
 
 OK = "ok"
 GIVEN_UP = frozenset({"client_gone", "outrun"})
-"""Outcomes that say nothing about a target: its answer was not waited for to the end."""
+"""Outcomes that say nothing about a target, because its answer was not awaited to the end."""
 REFUSED = frozenset({ErrorKind.CONTEXT_LENGTH, ErrorKind.CONTENT_FILTER, ErrorKind.BAD_REQUEST})
-"""It was there, and said that it does not answer such a request."""
+"""Outcomes of a target that was available but refused the request."""
 
 
 _COUNTED: Sequence[tuple[str, tuple[str, ...], tuple[LabelFilter, ...]]] = (
@@ -31,11 +31,11 @@ _COUNTED: Sequence[tuple[str, tuple[str, ...], tuple[LabelFilter, ...]]] = (
     ("first_ms", ("attempts",), (LabelFilter("stream", frozenset({1})),)),
     ("overhead_us", ("requests",), ()),
 )
-"""Dimensions, and what is counted by them of which attempts."""
+"""Dimensions, with the measures that are counted by them and filters on the attempts."""
 
 
 _LabelCounts = defaultdict[tuple[str, str], Counter[Any]]
-"""Of one target, or of all: dimension and measure → how often each label."""
+"""Counts of one target or of all: (dimension, measure) → label → count."""
 _OUTCOMES = "outcome", "attempts"
 
 
@@ -64,7 +64,7 @@ def reliability(source: LedgerView) -> Report:
 
 
 def _counted(source: LedgerView) -> tuple[Mapping[str, _LabelCounts], _LabelCounts]:
-    """By target, and of all; without requests that asked no target."""
+    """Returns the counts by target and of all targets, without requests that no target was asked for."""
     by_target, every = defaultdict[str, _LabelCounts](lambda: defaultdict(Counter)), _LabelCounts(Counter)
     for dimension, measures, where in _COUNTED:
         for (target, label), amounts in source.sums(ATTEMPTS, ("target", dimension), measures, *where).items():
@@ -80,7 +80,7 @@ def _sent_to(label_counts: _LabelCounts) -> int:
 
 
 def _row(label: str, label_counts: _LabelCounts) -> Row:
-    """The target is judged by attempts that it neither refused nor was given up in. An unknown outcome is a failure."""
+    """Returns a target's row. Its error rate excludes attempts refused or given up; unknown outcomes are failures."""
     outcomes, roles, sent_to = label_counts[_OUTCOMES], label_counts["role", "attempts"], _sent_to(label_counts)
     refused, given_up = (sum(outcomes[outcome] for outcome in some) for some in (REFUSED, GIVEN_UP))
     judged = sent_to - refused - given_up
@@ -97,11 +97,11 @@ def _row(label: str, label_counts: _LabelCounts) -> Row:
     )
 
 
-# Targets that were left out of a decision, or stood in its plan and were never asked.
+# Targets that a decision left out, or that were planned but never asked.
 
 _LOOKED_AT = 2_000
 _LEFT_OUT = {"circuit_open": "circuit", "engine_down": "circuit", "saturated": "queue", "over_cost": "budget"}
-"""Reasons of decisions for targets that the policy would have allowed."""
+"""Reasons of decisions to leave out a target that the policy allows."""
 _SHORT = (ErrorKind.BUDGET, "budget_exceeded")
 
 
@@ -116,7 +116,7 @@ def _skipped(source: LedgerView) -> tuple[Report, ...]:
 
 
 def _passed_by(record: RequestRecord, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each target with why, by the document of the decision; attempts are counted elsewhere."""
+    """Yields (target, reason) for targets that were not attempted, from the document of the decision."""
     reasons = [(row["target"], _LEFT_OUT.get(row["reason"])) for row in document.get("dropped", ())]
     yield from ((target, why) for target, why in reasons if why)
     spilled = [row for row in document.get("queued", ()) if row.get("spilled")]

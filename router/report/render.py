@@ -1,4 +1,4 @@
-"""A report as text, HTML and CSV."""
+"""Rendering of reports as text, HTML and CSV."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,19 +21,19 @@ from router.report.report import NO_LABEL, Column, Kind, Report, Row, Value, sho
 from router.types.clock import iso
 from router.types.price import nano_from_usd, usd_text
 
-# A report in words, and as JSON. Nothing here knows which report it is.
+# A report as text, and as JSON, independent of which report it is.
 
 UNKNOWN = "–"
 _NANO = re.compile(r'("\w*)nano":(-?\d+)')
 NUMBERS = (Kind.COUNT, Kind.USD, Kind.AMOUNT, Kind.SHARE, Kind.RATE, Kind.FACTOR, Kind.MS)
-"""Written below each other, by their last digit."""
+"""Kinds of columns that are aligned to the right."""
 _DAY_S = 86_400
 _DIGITS = 6
-"""Significant digits of what is no exact amount."""
+"""Number of significant digits of values that are not exact amounts."""
 
 
 class RenderedReport(msgspec.Struct, frozen=True):
-    """A report in words: only the columns that hold something, every cell as text that is safe to look at."""
+    """A report as text: only columns with values, and every cell in a form that is safe to display."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -41,7 +41,7 @@ class RenderedReport(msgspec.Struct, frozen=True):
 
 
 def written(report: Report, now_ms: int | None = None) -> RenderedReport:
-    """To be read at a glance: JSON and CSV are exact. Times of the day around `now_ms` are told from there."""
+    """Formats a report for reading; JSON and CSV are exact. Times within a day of `now_ms` become relative."""
     lines = [*report.rows, *([report.totals] if report.totals else [])]
     filled = [
         (column, [line[place] for line in lines])
@@ -51,13 +51,13 @@ def written(report: Report, now_ms: int | None = None) -> RenderedReport:
     cells = ([_cell(column.kind, value, now_ms) for value in values] for column, values in filled)
     rows = list(zip(*cells, strict=True))
     totals = rows.pop() if report.totals else ()
-    # A total is of all: a label that it lacks is not one that its rows lack.
+    # Totals have no labels, so that "(none)" is left out there.
     totals = tuple("" if text == NO_LABEL else text for text in totals)
     return RenderedReport(tuple(column for column, _ in filled), tuple(rows), totals)
 
 
 def as_json(report: Report) -> bytes:
-    """Amounts are JSON numbers, exact to the last digit; times are UTC; names are as they are."""
+    """Encodes a report. Amounts are exact JSON numbers, times are in UTC, and names are unchanged."""
     return msgspec.json.encode(_document(report))
 
 
@@ -78,29 +78,29 @@ def _document(report: Report) -> dict[str, object]:
 
 
 def as_object(columns: Sequence[Column], row: Row) -> dict[str, object]:
-    """One row with its names, ready to be encoded as JSON."""
+    """Returns a row as an object that can be encoded as JSON."""
     return {column.name: _json(column.kind, value) for column, value in zip(columns, row, strict=True)}
 
 
 def words(column: Column) -> str:
-    """A column's heading."""
+    """Returns a column's heading."""
     return column.name.removesuffix("_usd").removesuffix("_ms").replace("_", " ")
 
 
 def heading(report: Report) -> str:
-    """What it is about, and of when."""
+    """Returns the title and period of a report."""
     return f"{shown(report.title)} {period(report)}".rstrip()
 
 
 def period(report: Report) -> str:
-    """Empty for all time."""
+    """Returns the period of a report; empty if it covers all time."""
     since = f"since {iso(report.since_ms)}" if report.since_ms is not None else ""
     until = f"until {iso(report.until_ms)}" if report.until_ms is not None else ""
     return f"{since} {until}".strip()
 
 
 def plain(amount: Decimal) -> str:
-    """All digits and no more, without an exponent."""
+    """Returns all digits of an amount, without an exponent or trailing zeros."""
     text = f"{amount:f}"
     return (text.rstrip("0").rstrip(".") if "." in text else text) if amount else "0"
 
@@ -129,7 +129,7 @@ def _cell(kind: Kind, value: Value, now_ms: int | None) -> str:
 
 
 def ago(at_ms: int, now_ms: int | None) -> str:
-    """ "2 min ago", "in 5 h"; more than a day away, or without a now: the time."""
+    """Returns a relative time ("2 min ago", "in 5 h"), or the time if it is a day away or `now_ms` is None."""
     seconds = None if now_ms is None else (now_ms - at_ms) // 1000
     if seconds is None or abs(seconds) >= _DAY_S:
         return iso(at_ms)
@@ -137,19 +137,19 @@ def ago(at_ms: int, now_ms: int | None) -> str:
     return f"{seconds // size} {unit} ago" if seconds >= 0 else f"in {-seconds // size} {unit}"
 
 
-# Which columns of a report stand beside each other where there is so much room; the others follow below.
+# The columns of a report that fit next to each other in a given width; the others follow below.
 
 _WRAPPED = 24
-"""Text may be folded to so many letters before a number has to make room."""
+"""Number of characters to which text may be wrapped before a number has to make room."""
 _FOLDED = 10
-"""Where there is text alone, it may be folded to so many."""
+"""Number of characters to which text may be wrapped if there are no numbers."""
 _FRAME = 3
-"""Letters that each column needs beside its text."""
+"""Number of characters that each column needs in addition to its text."""
 
 
 def parts(text: RenderedReport, width: int) -> Iterator[list[int]]:
-    """Places of columns, part by part: all text in front of the first number at first, then its labels, or else the
-    first column. `width` is in letters."""
+    """Yields the indexes of each part's columns. The first part begins with all text in front of the first number; the
+    others repeat only its labels, or else its first column. `width` is in characters."""
     numeric = [column.kind in NUMBERS for column in text.columns]
     lines = [tuple(map(words, text.columns)), *text.rows, *([text.totals] if text.totals else [])]
     widest = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
@@ -167,14 +167,14 @@ def parts(text: RenderedReport, width: int) -> Iterator[list[int]]:
     yield labels + part
 
 
-# A report as one HTML page that needs nothing else: for a mail, a file, a printer.
+# A report as a self-contained HTML page: for a mail, a file or a printer.
 
 _WIDTH = 130
-"""Letters of a line: a sheet of paper has no more."""
+"""Width of a line in characters, as on a sheet of paper."""
 
 
 def page(report: Report) -> str:
-    """Everything that came from outside is escaped; there is no script, and nothing is loaded from anywhere."""
+    """Renders a report as a page without scripts or external resources; all data is escaped."""
     return _template().render(report=report)
 
 
@@ -192,17 +192,17 @@ def _template() -> Template:
     return pages.get_template("page.html")
 
 
-# A report as tables for the terminal, as wide as it is: columns that do not fit beside each other stand below.
+# A report as tables for the terminal, fitted to its width: columns that don't fit follow below.
 
 
 def table(report: Report, now_ms: int | None = None) -> RenderableType:
-    """`now_ms`: as of `written`."""
+    """Returns a report as rich tables; `now_ms` as in `written`."""
     note = (Text(shown(report.note), style="dim"),) if report.note else ()
     return Group(_Sheet(report, now_ms), *note, *(table(part, now_ms) for part in report.below))
 
 
 def as_text(report: Report, width: int = 80) -> str:
-    """The same without colours, for a mail or a file."""
+    """Returns a report as tables without colours, for a mail or a file."""
     console = Console(file=StringIO(), width=width, color_system=None)
     console.print(table(report))
     assert isinstance(console.file, StringIO)  # noqa: S101 - it was made here
@@ -210,7 +210,7 @@ def as_text(report: Report, width: int = 80) -> str:
 
 
 class _Sheet:
-    """One table of a report; the labels of its rows stand again in each part."""
+    """One table of a report; each of its parts repeats the labels of the rows."""
 
     def __init__(self, report: Report, now_ms: int | None) -> None:
         self._title, self._text = heading(report), written(report, now_ms)
@@ -239,16 +239,16 @@ class _Sheet:
 
 # One table of a report as CSV (RFC 4180): a header, then its rows; safe to open in a spreadsheet.
 #
-# Amounts are plain decimals, exact; times are UTC; what is not known is empty. Totals are left out, so that a column
-# adds up to them and not to twice as much.
+# Amounts are exact decimals; times are in UTC; unknown values are empty. Totals are left out, so that they are not
+# added up with the rows.
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""Spreadsheets run what begins so; an apostrophe in front makes it text.
+"""Prefixes that make spreadsheets run a text as a formula; an apostrophe in front prevents this.
 https://owasp.org/www-community/attacks/CSV_Injection"""
 
 
 def as_csv(report: Report, table: str = "") -> bytes:
-    """The report's first table, or the one of that name. Raises a 400 `ClientError` for a name that it lacks."""
+    """Encodes a report's first table, or the named one. Raises `ClientError` 400 for an unknown name."""
     named_tables = {part.name: part for part in reversed(list(tables(report)))}
     if table and table not in named_tables:
         raise invalid("table", f"{report.name} has no table '{table[:40]}'. {named(sorted(named_tables))}")
@@ -257,19 +257,19 @@ def as_csv(report: Report, table: str = "") -> bytes:
     lines += [
         [cell(column.kind, value) for column, value in zip(chosen.columns, row, strict=True)] for row in chosen.rows
     ]
-    # A line of nothing would be no row.
+    # An empty line would not be a row.
     return "".join((",".join(line) or '""') + "\r\n" for line in lines).encode()
 
 
 def tables(report: Report) -> Iterator[Report]:
-    """The report itself, and all that stands below it."""
+    """Yields the report and all tables below it."""
     yield report
     for part in report.below:
         yield from tables(part)
 
 
 def cell(kind: Kind, value: Value) -> str:
-    """Text always stands between quotes: a spreadsheet may take a semicolon for the end of a cell."""
+    """Returns a cell. Text is always quoted, because a spreadsheet may take a semicolon as a separator."""
     if isinstance(value, str):
         safe = shown(f"'{value}" if value.startswith(_FORMULA) else value)
         return '"' + safe.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""A report, its tables and values, and how times, days and unsafe text are written."""
+"""Reports with their tables and values, and the formatting of times, days and unsafe text."""
 
 import re
 import unicodedata
@@ -17,17 +17,17 @@ from router.ledger.facts import HOUR_MS, QUARTER_MS
 from router.types.price import usd_from_nano
 from router.types.tables import table
 
-# `since` and `until` as people write them.
+# Times of the parameters `since` and `until`.
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _LONG = ("d", "w")
-"""These ages begin with their hour: old rows are sums by hour."""
+"""Units of ages that are rounded down to a full hour, because old rows are kept as hourly sums."""
 ALWAYS = "all"
 _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
 def parse_time(param: str, text: str, now_ms: int, zone: tzinfo = UTC) -> int | None:
-    """Unix ms; None for "" and "all"; without an offset in the zone. Raises a 400 `ClientError` that names `param`."""
+    """Parses a time to Unix ms; None for "" and "all". `zone` is the default offset. Raises `ClientError` 400."""
     if text in ("", ALWAYS):
         return None
     age = _AGE.fullmatch(text)
@@ -43,17 +43,17 @@ def parse_time(param: str, text: str, now_ms: int, zone: tzinfo = UTC) -> int | 
         raise ClientError(400, "invalid_request_error", message, param=param) from None
 
 
-# What others named (tags, models, sessions, tools) as text that is safe to look at, wherever it is shown.
+# Names from outside (tags, models, sessions, tools) as text that is safe to display.
 
 _KEPT = frozenset("\u200c\u200d")
-"""Joiners: scripts and emoji need them, and they hide nothing."""
+"""Joiners, which scripts and emoji need and which hide nothing."""
 _HIDDEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co"))
-"""General categories of characters that act on a terminal or a page instead of being seen: controls, formats
+"""General categories of characters that affect a terminal or page instead of being visible: controls, formats
 (directions, invisible tags), breaks, surrogates, private use. https://www.unicode.org/reports/tr44/#General_Category"""
 
 
 def shown(text: str) -> str:
-    """Every character that would not be seen is written as an escape: a line break as \\n, U+202E as \\u202e."""
+    """Replaces invisible characters by escapes: a line break by \\n, U+202E by \\u202e."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -62,72 +62,72 @@ def shown(text: str) -> str:
     )
 
 
-# What every report is: columns, rows, totals, and a note on how to read them.
+# Parts of every report: columns, rows, totals, and a note on how to read them.
 
 NO_LABEL = "(none)"
-"""Stands for a label that is None."""
+"""Text in place of a label that is None."""
 Value = str | int | float | Decimal | None
-"""None is unknown, or not applicable; never 0. Money is a Decimal in USD, exact to the nano-dollar; never a float."""
+"""A cell; None if unknown or not applicable, never 0. Money is an exact Decimal in USD, never a float."""
 Row = tuple[Value, ...]
 
 
 class Kind(StrEnum):
-    """What a column holds, and so how it is written."""
+    """Kind of a column's values, which determines their format."""
 
     TEXT = "text"
     LABEL = "label"
-    """What a row is about; None where the row gathers what has no such thing."""
+    """Subject of a row; None if the row collects what has no such subject."""
     COUNT = "count"
     USD = "usd"
     AMOUNT = "amount"
-    """USD where it is a Decimal, whole tokens where it is an int: the row's unit tells."""
+    """USD if it is a Decimal, or tokens if it is an int, depending on the row's unit."""
     SHARE = "share"
-    """A float, 1 is the whole: written as a percentage."""
+    """A float, with 1 for the whole; written as a percentage."""
     RATE = "rate"
     """A float between 0 and 1, such as a pass rate."""
     FACTOR = "factor"
-    """A float: so many times."""
+    """A multiplier as a float."""
     MS = "ms"
     TIME = "time"
     """Unix ms; written as a time in UTC."""
     REQUEST = "request"
-    """The id of a request; a page links it."""
+    """Id of a request; a page links to it."""
     CHANGES = "changes"
-    """JSON; people read its amounts in USD."""
+    """JSON whose nano-USD amounts are shown in USD."""
 
 
 class Column(Struct, frozen=True):
     name: str
     kind: Kind = Kind.TEXT
     rare: bool = False
-    """Tables for people leave it out while there is nothing in it."""
+    """Whether tables for people omit the column while it is empty."""
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """One value of a chart, and the interval that it may lie in. Money is in nano-USD: charts round, tables don't."""
+    """One value of a chart, with its interval. Money is in nano-USD: charts round, tables don't."""
 
     label: str
     value: float
     low: float | None = None
     high: float | None = None
     x: float | None = None
-    """Where it stands, in a chart of points."""
+    """Horizontal position in a chart of points."""
     series: str = ""
     joined: bool = False
-    """A line leads to the next joined mark of its series, as along a frontier."""
+    """Whether a line connects it to the next joined mark of its series, as along a frontier."""
 
 
 class Shape(StrEnum):
     BARS = "bars"
-    """Lying, one a label, from zero."""
+    """Horizontal bars from zero, one per label."""
     DAYS = "days"
-    """Upright, one a label in the order given, from zero; the series of a label stand on each other."""
+    """Columns from zero, one per label in the given order, with the series of a label stacked."""
     POINTS = "points"
-    """Each at its `x` and its value."""
+    """Points at `x` and value."""
 
 
 class Plot(Struct, frozen=True, kw_only=True):
-    """What a chart shows. `unit` and `x_unit`: what the numbers are."""
+    """A chart's data. `unit` and `x_unit` are the kinds of its numbers."""
 
     title: str
     shape: Shape
@@ -140,20 +140,20 @@ class Plot(Struct, frozen=True, kw_only=True):
 def plots(
     title: str, shape: Shape, unit: Kind, marks: Iterable[Mark], x_unit: Kind = Kind.COUNT, x_title: str = ""
 ) -> tuple[Plot, ...]:
-    """One, or none where nothing is to be seen."""
+    """Returns a tuple with one plot, or an empty tuple if there are no marks."""
     plot = Plot(title=title, shape=shape, unit=unit, marks=tuple(marks), x_unit=x_unit, x_title=x_title)
     return (plot,) if plot.marks else ()
 
 
 def bars(sizes: Sequence[tuple[str, float]], most: int) -> list[Mark]:
-    """The first ones; all others are one bar, so that the bars add up."""
+    """Returns the first `most` bars, and one for the sum of all others."""
     marks = [Mark(label=label, value=size) for label, size in sizes[:most]]
     rest = [size for _, size in sizes[most:]]
     return [*marks, Mark(label=f"{len(rest)} others", value=sum(rest))] if rest else marks
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """`since_ms` is included, `until_ms` is not; None is open. `totals` stands below the rows, column by column."""
+    """A report; `since_ms` is inclusive, `until_ms` exclusive, None for no limit. `totals` is a row below the rows."""
 
     name: str
     title: str
@@ -164,26 +164,26 @@ class Report(Struct, frozen=True, kw_only=True):
     since_ms: int | None = None
     until_ms: int | None = None
     sound: bool = True
-    """What it set out to prove holds."""
+    """Whether the property that the report verifies holds."""
     below: tuple["Report", ...] = ()
-    """Further tables that belong to it."""
+    """Further tables that belong to the report."""
     plots: tuple[Plot, ...] = ()
 
     def column(self, name: str) -> tuple[Value, ...]:
-        """One value a row. Raises StopIteration for a name that this report lacks."""
+        """Returns the values of a column. Raises StopIteration for an unknown name."""
         place = next(number for number, column in enumerate(self.columns) if column.name == name)
         return tuple(row[place] for row in self.rows)
 
     def total(self, name: str) -> Value:
-        """Raises KeyError for a name that this report lacks, and for every name where it has no totals."""
+        """Returns the total of a column. Raises KeyError for an unknown name, or if there are no totals."""
         return dict(zip((column.name for column in self.columns), self.totals or (), strict=False))[name]
 
 
-# Reports as `reports.yaml` declares them.
+# Reports as declared in `reports.yaml`.
 
 
 class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A report, or a table below one, as the head of `reports.yaml` explains."""
+    """A report, or a table below one; the head of `reports.yaml` explains the fields."""
 
     name: str
     title: str = ""
@@ -204,7 +204,7 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @cache
 def declared() -> Mapping[str, Definition]:
-    """By name."""
+    """Returns the definitions of all reports and tables by name."""
     known = table("report/reports.yaml")
     return {name: msgspec.convert({"name": name, **fields}, Definition) for name, fields in known.items()}
 
@@ -215,7 +215,7 @@ def columns(name: str) -> tuple[Column, ...]:
 
 
 def parsed(columns: str) -> tuple[Column, ...]:
-    """As the head of `reports.yaml` explains."""
+    """Parses the columns of a definition; the head of `reports.yaml` explains the syntax."""
 
     def column(word: str) -> Column:
         name, _, kind = word.removesuffix("?").partition(":")
@@ -227,7 +227,7 @@ def parsed(columns: str) -> tuple[Column, ...]:
 
 @cache
 def _formulas(name: str) -> tuple[tuple[Column, str, str, str], ...]:
-    """Of a report whose columns are sums: `measure`, or `measure` ÷ `whole`, unknown where the measure `known` is 0."""
+    """Returns the columns of a report of sums, each as `measure` or `measure` ÷ `whole`, unknown if `known` is 0."""
 
     def formula(column: Column) -> tuple[Column, str, str, str]:
         text = declared()[name].sums.get(column.name, column.name.removesuffix("_usd"))
@@ -240,13 +240,13 @@ def _formulas(name: str) -> tuple[tuple[Column, str, str, str], ...]:
 
 @cache
 def measures(name: str) -> tuple[str, ...]:
-    """What its columns are made of, each once."""
+    """Returns the measures that the columns are computed from, without duplicates."""
     return tuple(dict.fromkeys(measure for _, *some in _formulas(name) for measure in some if measure))
 
 
 def made(name: str, rows: Iterable[Sequence[Value]], by: Iterable[str] = (), **about: Any) -> Report:
-    """The report or table of this name, from rows and totals whose amounts are in nano-USD; `by`: columns of labels in
-    front of those that are declared; `about`: further fields of `Report`, which stand above what is declared."""
+    """Builds the report or table of a definition, from rows and totals whose amounts are in nano-USD. `by` are label
+    columns in front of the declared ones; `about` are further fields of `Report`, which override the definition."""
     known = declared()[name]
     labels = (Column(label, Kind.LABEL) for label in by)
     about = {"title": known.title, "note": known.note, "columns": (*labels, *columns(name)), **about}
@@ -269,8 +269,8 @@ def tallied(
     total: Sequence[int] = (),
     **about: Any,
 ) -> Report:
-    """Of sums by labels, and of all, each in the order of `measures`. The note has the legend of what is rare and
-    there."""
+    """Builds a report from sums by labels and from total sums, each in the order of `measures`. The note includes the
+    legends of the rare columns that have values."""
 
     def sums(amounts: Sequence[int]) -> Mapping[str, int]:
         return dict(zip(measures(name), amounts, strict=True))
@@ -293,16 +293,16 @@ def tallied(
     return made(name, ((*labels, *cells(amounts)) for labels, amounts in groups), by, note=note, **about)
 
 
-# Days and hours as a time zone has them, out of the ledger's hours and quarters of an hour.
+# Days and hours in a time zone, from the ledger's hours and quarter-hours.
 
 _OLDEST_MS = 1_577_836_800_000
-"""2020-01-01: no ledger is older."""
+"""2020-01-01, in Unix ms: the earliest time of a ledger."""
 _MONTH_MS = 28 * 86_400_000
 
 
 def step(zone: tzinfo, since_ms: int | None, until_ms: int | None, now_ms: int) -> tuple[str, int]:
-    """The dimension that tells days apart, and how long each of its labels is: a quarter where the zone is off the full
-    hour, at any time of the window."""
+    """Returns the dimension that separates days, and the length of its labels in ms: quarter-hours if the zone's offset
+    is not in full hours at any time of the window."""
     first = max(since_ms or _OLDEST_MS, _OLDEST_MS)
     last = max(first, min(until_ms or now_ms, now_ms))
     offsets = {_local(at, zone).utcoffset() for at in (*range(first, last, _MONTH_MS), last)}
@@ -315,12 +315,12 @@ def day(at_ms: int, zone: tzinfo) -> str:
 
 
 def hour(at_ms: int, zone: tzinfo) -> str:
-    """With its offset, so that the hour that a clock shows twice is two."""
+    """Returns an hour with its offset, so that an hour repeated by the clock has two labels."""
     return _local(at_ms, zone).replace(minute=0).isoformat(timespec="minutes").replace("+00:00", "Z")
 
 
 TIMES: Mapping[str, Callable[[int, tzinfo], str]] = {"day": day, "hour": hour}
-"""Of a moment in Unix ms."""
+"""Formats of a time in Unix ms, by name."""
 
 
 def _local(at_ms: int, zone: tzinfo) -> datetime:

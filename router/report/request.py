@@ -1,4 +1,4 @@
-"""One request, one session, and lists of requests, with every attempt and charge."""
+"""Reports on one request, on one session, and lists of requests, with every attempt and charge."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,11 +22,11 @@ from router.types.account import Unit
 from router.types.clock import iso
 from router.types.price import usd_from_nano, usd_text
 
-# An attempt as its row says it, in the columns that people read.
+# An attempt's row as columns for reading.
 
 
 def tried(row: Line) -> Row:
-    """In the order of `attempts`. What the provider stated otherwise than our price has both amounts."""
+    """Returns the columns of `attempts`. If the provider stated another cost than lowpass's price, both are shown."""
     scores = json.loads(row["verdicts"]) if row["verdicts"] else {}
     verdicts = (f"{name} {'–' if score is None else f'{score:g}'}" for name, score in scores.items())
     cells: dict[str, Value] = {
@@ -49,12 +49,12 @@ _RENAMED |= {"cost_is": "cost_source", "price": "price_version", "sent_as": "cla
 
 
 def _sum(row: Line, known: str, *others: str) -> int | None:
-    """None where the first is not known: then nothing is."""
+    """Returns the sum of some counts; None if the first one is unknown, because then all are."""
     counts = [value for value in (row[name] for name in (known, *others)) if isinstance(value, int)]
     return sum(counts) if row[known] is not None else None
 
 
-# The document of a decision as tables, whatever lowpass wrote it: names say what numbers are.
+# The document of a decision as tables, for documents of any version: the kinds of numbers follow from their names.
 
 _TITLES = {"weighed": "What was expected of each target", "considered": "What would be asked, in this order"}
 _RATES = ("p", "p_sd", "propensity", "difficulty", "unfamiliarity")
@@ -63,7 +63,7 @@ _COUNTS = ("_tokens", "max_output", "count")
 
 
 def decision(document: bytes) -> list[Report]:
-    """Why it went there: one report for the plain facts of a decision, then one for each list that has something."""
+    """Returns one report for a decision's single values, then one for each list that is not empty."""
     facts = dict(_flat("", json.loads(document, parse_float=Decimal)))
     plain = (_fact(name, value) for name, value in facts.items() if not isinstance(value, list))
     listed = (_listed(name, value) for name, value in facts.items() if isinstance(value, list) and value)
@@ -71,7 +71,7 @@ def decision(document: bytes) -> list[Report]:
 
 
 def _fact(name: str, value: Any) -> Row:
-    """Amounts in USD, moments as times."""
+    """Returns a name and its value as text, with amounts in USD and times in UTC."""
     if isinstance(value, int) and name.endswith("_nano"):
         return _in_usd(name), usd_text(value)
     if isinstance(value, int) and name in _MOMENTS:
@@ -80,7 +80,7 @@ def _fact(name: str, value: Any) -> Row:
 
 
 def _flat(prefix: str, document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A list of words is one text."""
+    """Flattens nested objects to dotted names; a list of strings becomes one text."""
     for name, value in document.items():
         if isinstance(value, dict):
             yield from _flat(f"{prefix}{name}.", value)
@@ -124,7 +124,7 @@ def _value(name: str, kind: Kind, value: Any) -> Value:
 
 
 def _in_usd(name: str) -> str:
-    """cost_nano_p10 → cost_p10_usd."""
+    """Returns a name such as cost_p10_usd for cost_nano_p10."""
     return f"{name.replace('_nano', '')}_usd" if "_nano" in name else name
 
 
@@ -134,19 +134,19 @@ def _text(value: Any) -> str | None:
     return None if value is None else f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-# Single requests: the latest ones, and what the rows of one say. Rows are found wherever they are by now.
+# Single requests: the latest ones, and the rows of one, wherever these are stored by now.
 
 
 def latest(connection: Connection, most: int) -> Report:
-    """The newest requests first."""
+    """Returns the newest requests first."""
     newest = sorted(rows.newest(connection, most), key=lambda record: (record.started_ms, record.id), reverse=True)
     costs = _costs(connection, newest)
     return made("requests", (line(record, costs[record.id]) for record in newest))
 
 
 def line(record: RequestRecord, cost: int | None) -> Row:
-    """A request as a row of `requests`. `status` is the client's, an error's code, or the state of what is not
-    settled. Cost is what was charged, for one that was recovered after a crash too."""
+    """Returns a request as a row of `requests`. `status` is the client's, an error's code, or the state of an unsettled
+    request. `cost` is what was charged, also after recovery from a crash."""
     request = record.request
     ended = request["status"] if request["state"] == "settled" else request["state"]
     status = request["error"] or (ADJUSTMENT if request["endpoint"] == ADJUSTMENT else ended)
@@ -160,7 +160,7 @@ def line(record: RequestRecord, cost: int | None) -> Row:
 
 
 def _costs(connection: Connection, record: Sequence[RequestRecord]) -> dict[str, Any]:
-    """By id, nano-USD: a correction counts at the request that it corrects, where that is among them, and not twice."""
+    """Returns costs by request id, in nano-USD; a correction counts for the corrected request, if that is given."""
     costs: dict[str, Any] = {each.id: each.request["cost"] for each in record}
     statement = "SELECT id, request_id, cost FROM adjustments WHERE request_id IN ({})"
     for identifier, corrected, added in rows.among(connection, statement, [*costs]) if costs else ():
@@ -169,14 +169,14 @@ def _costs(connection: Connection, record: Sequence[RequestRecord]) -> dict[str,
     return costs
 
 
-# What requests booked in each account.
+# Bookings of requests by account.
 
 _UNKNOWN = "Where no unit stands it can't be told from the rows: nano-USD, or thinking tokens."
 
 
 def charges(record: Iterable[RequestRecord]) -> Report:
-    """One row an account and window; `held` is what was kept back at most. Bookings don't say their unit: amounts that
-    are those of the request do."""
+    """Returns one row per account and window. Bookings don't state their unit, so it is inferred from amounts that
+    equal those of the request."""
     bookings = ((each.request, booking) for each in record for booking in each.bookings)
     places = grouped(((line["account"], line["window_start_ms"] or 0), (of, line)) for of, line in bookings)
     table: list[Row] = []
@@ -192,7 +192,7 @@ def charges(record: Iterable[RequestRecord]) -> Report:
 
 
 def _unit(request: Line, line: Line) -> Unit | None:
-    """None where its amounts are neither those of the request in one unit, or in both."""
+    """Returns the unit whose amounts equal those of the request; None if neither or both do."""
     names = {Unit.USD: ("held", "cost"), Unit.THINKING: ("held_thinking", "thinking")}
     alike = {
         unit: (line["held"] == request[held]) + (line["charged"] is not None and line["charged"] == request[charged])
@@ -202,11 +202,11 @@ def _unit(request: Line, line: Line) -> Unit | None:
     return None if dollars == tokens else Unit.USD if dollars > tokens else Unit.THINKING
 
 
-# Everything that the ledger knows of one request: its own row, attempts, decision, charges, and how good it was.
+# All that the ledger has on one request: its own row, attempts, decision, charges, corrections and outcomes.
 
 
 def whole_request(source: LedgerView) -> Report:
-    """Raises a 404 `ClientError` for an id that the ledger does not hold."""
+    """Returns the report on one request. Raises `ClientError` 404 for an id that is not in the ledger."""
     connection, identifier = source.connection, source.request.subject
     record = rows.one(connection, identifier)
     stored = document(connection, identifier) if record is None else None
@@ -234,7 +234,7 @@ def whole_request(source: LedgerView) -> Report:
 
 
 def _sentence(record: RequestRecord, cost: int | None, key: str) -> str:
-    """Such as: sonnet answered auto of team-a in 9.1 s for $0.013: 12.7 k tokens in, 813 out, 352 of them thoughts."""
+    """Returns "sonnet answered auto of team-a in 9.1 s for $0.013: 12.7 k tokens in, 813 out, …" and the like."""
     request = record.request
     whom = f"{request['route']}{f' of {key}' if key else ''}"
     taken = f" in {format_short(float(request['total_ms']), Kind.MS)}" if isinstance(request["total_ms"], int) else ""
@@ -249,19 +249,19 @@ def _sentence(record: RequestRecord, cost: int | None, key: str) -> str:
     return f"{request['target']} answered {whom}{taken}{spent}: {sent} tokens in, {output} out{more}"
 
 
-# One session: its requests in order, whom they asked, and what they cost.
+# One session: its requests in order, the targets that were asked, and their cost.
 
 MOST = 5_000
-"""Requests that are listed; the sums are of all."""
+"""Maximum number of requests that are listed; the sums cover all."""
 _KEYS = "SELECT id, name FROM keys"
 _LABELS = [column for column in columns("session") if column.kind not in (Kind.COUNT, Kind.USD, Kind.MS)]
 
 
 def whole_session(source: LedgerView) -> Report:
-    """Raises a 404 `ClientError` for a session that the ledger does not hold."""
+    """Returns the report on one session. Raises `ClientError` 404 for a session that is not in the ledger."""
     ours, (since, until) = LabelFilter("session", frozenset({source.request.subject})), source.request.bounds
     record = []
-    # Rows of those hours only in which the session was there.
+    # Only rows of the hours in which the session had requests are read.
     for hour in sorted(int(hour or 0) for (hour,) in source.sums(ATTEMPTS, ("hour",), ("requests",), ours)):
         begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
         every = rows.every(source.connection, max(begin, since), min(end, until))

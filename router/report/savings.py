@@ -1,4 +1,4 @@
-"""`lowpass report savings`: what routing saved against one target for everything, and what it did to quality."""
+"""`lowpass report savings`: what routing saved compared with one target for all requests, and its effect on quality."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,11 +15,11 @@ from router.report.query import LedgerView, grouped, summed, summed_by
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, day, declared, made, plots
 from router.report.statistics import Interval, bounds, drawn, weighted
 
-# What the same requests would have cost, and how often they would have been right, at one target: as the decisions
-# expected it, corrected by what was expected of that target and came out.
+# Cost and pass rate of the same requests at one target: as expected by the decisions, and corrected by the ratio of
+# actual to expected cost of that target.
 
 ENOUGH = 30
-"""Requests that a target has to have served as the first choice, for its forecasts to be corrected by them."""
+"""Minimum number of requests that a target served as the first choice for its expected costs to be corrected."""
 _NO_JUDGES = LabelFilter("route", frozenset({JUDGE}), inverted=True)
 _SEVERAL = frozenset({"cascade", "self_consistency", "plan"})
 """Strategies under which a request may pay for more than its first choice."""
@@ -28,8 +28,8 @@ _MEASURES = ("answered", "answered_expected", "answered_rated", "answered_pass_e
 
 
 class Offer(NamedTuple):
-    """Of requests that were answered, alike in group, choice and strategy: what was expected of one candidate, and what
-    was paid in fact; nano-USD."""
+    """Expectations for one candidate, summed over answered requests of the same group, choice and strategy, and the
+    actual cost; in nano-USD."""
 
     group: Labels
     chosen: Label
@@ -47,19 +47,19 @@ class Offer(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        """Only the candidate was paid, as far as it answered."""
+        """Whether the actual cost is only that of the candidate, as far as it answered."""
         return self.first and self.strategy not in _SEVERAL
 
 
 class CostRatio(NamedTuple):
-    """What came out ÷ what was expected, over so many requests; nano-USD."""
+    """Ratio of actual to expected cost over `served` requests; in nano-USD."""
 
     actual: int = 1
     expected: int = 1
     served: int = 0
 
     def of(self, expected: int) -> int:
-        """Half up."""
+        """Returns the corrected amount, rounded half up."""
         return (2 * expected * self.actual + self.expected) // (2 * self.expected)
 
     @property
@@ -68,7 +68,7 @@ class CostRatio(NamedTuple):
 
 
 class Baseline(NamedTuple):
-    """`name`: why it is compared with."""
+    """A target to compare with; `name` says why."""
 
     name: str
     target: str
@@ -76,8 +76,8 @@ class Baseline(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """Of the requests that a target could have served: what they cost, and what it was expected to. The rates are of
-    right answers that were expected, of what was chosen and of this target."""
+    """Requests that a target could have served, with their actual cost and the cost expected of the target. The rates
+    are the expected pass rates of the choices made and of the target."""
 
     requests: int
     actual: int
@@ -89,7 +89,7 @@ class Alternative(NamedTuple):
 def offered(
     source: LedgerView, by: Sequence[str], read: Callable[[Labels], Labels], *where: LabelFilter
 ) -> list[Offer]:
-    """`read`: labels of these dimensions → the group that they belong to."""
+    """Returns the offers in the window; `read` maps labels of the dimensions `by` to a group."""
     by_labels = source.sums(OFFERS, (*by, *_WHOM), _MEASURES, _NO_JUDGES, *where).items()
     return together(
         Offer(read(tuple(rest)), chosen, candidate, strategy, *amounts)
@@ -98,7 +98,7 @@ def offered(
 
 
 def together(every: Iterable[Offer]) -> list[Offer]:
-    """One for each group, choice, candidate and strategy."""
+    """Merges the offers of each group, choice, candidate and strategy."""
     parts = grouped((offer[:4], offer[4:]) for offer in every)
     return [Offer(*about, *map(sum, zip(*amounts, strict=True))) for about, amounts in parts.items()]
 
@@ -118,7 +118,7 @@ def alternative(every: Sequence[Offer], target: Label) -> Alternative:
     mine, right = [offer for offer in every if offer.candidate == target], 0.0
     for offer in mine:
         of_chosen = chosen.get((offer.group, offer.chosen, offer.strategy))
-        # Alike decisions need not all have had this candidate: it gets its part of what was expected of the chosen.
+        # Not all of these decisions had this candidate: it gets its share of the pass rate expected of the choice.
         right += of_chosen.pass_e4 * offer.rated / of_chosen.rated if of_chosen and of_chosen.rated else 0.0
     total = _total(mine)
     rates = (right / total.rated / 1e4, total.pass_e4 / total.rated / 1e4) if total.rated else (None, None)
@@ -126,8 +126,8 @@ def alternative(every: Sequence[Offer], target: Label) -> Alternative:
 
 
 def spread(mine: Iterable[Offer], everything: Sequence[Offer], known: Baseline) -> tuple[float, float] | None:
-    """Bounds of what the baseline would have cost more than what was paid, in nano-USD; groups end with the hour.
-    `everything`: of all groups, which its correction is drawn from anew each time. None: of too few hours."""
+    """Returns bounds of the baseline's cost minus the actual cost, in nano-USD; None for too few hours. A group's last
+    label is the hour. `everything`: offers of all groups, from which the correction is resampled."""
     if not everything:
         return None
     hours = [int(offer.group[-1] or 0) for offer in everything]
@@ -148,13 +148,13 @@ def spread(mine: Iterable[Offer], everything: Sequence[Offer], known: Baseline) 
     return bounds(expected * np.where(again, came / np.where(again, foreseen, 1), ratio.factor) - paid)
 
 
-# What was spent on answers, and what routing itself costs: answers that were passed over, judges, exploration.
+# The cost of answers, and of routing itself: answers that were passed over, judges, exploration.
 
 _OUTLAY_MEASURES = ("cost", "recovered", "requests", "passed_over", "passed_over_cost")
 
 
 class OverheadCost(NamedTuple):
-    """nano-USD of clients' requests, of which some for `passed_over` answers, and of judges'."""
+    """Cost of clients' requests, including `passed_over` answers, and of judges' requests; in nano-USD."""
 
     cost: int = 0
     requests: int = 0
@@ -171,8 +171,8 @@ class OverheadCost(NamedTuple):
 def overhead_costs(
     source: LedgerView, dimensions: Sequence[str], read: Callable[[Labels], Labels]
 ) -> dict[Labels, OverheadCost]:
-    """By group; `read`: labels of these dimensions → the group that they belong to."""
-    # A route tells judges from clients as well; what is kept when rows expire has one or the other.
+    """Returns costs by group; `read` maps labels of the dimensions to a group."""
+    # Routes tell judges from clients as well; sums of expired rows have either the route or the flag.
     routed = "route" in dimensions or any(condition.dimension == "route" for condition in source.request.where)
     flag, judge = ("route", JUDGE) if routed else ("judging", 1)
     by = tuple(dict.fromkeys((*dimensions, flag)))
@@ -186,7 +186,7 @@ def overhead_costs(
 
 
 def lines(source: LedgerView, spent: OverheadCost) -> Report:
-    """What all of it was spent on."""
+    """Returns a table of what was spent on what."""
     by_labels = source.sums(OFFERS, ("explored", "chosen", "candidate"), ("requests", "actual"))
     some = [sums for (explored, chosen, candidate), sums in by_labels.items() if explored and chosen == candidate]
     parts = (
@@ -202,11 +202,11 @@ def lines(source: LedgerView, spent: OverheadCost) -> Report:
     )
 
 
-# How often answers were right in fact, beside how often one target's are, on work of the same kinds.
+# Actual pass rate of answers, compared with that of one target on the same kinds of work.
 
 
 def quality(source: LedgerView, known: Sequence[Baseline]) -> tuple[Report, ...]:
-    """Nothing under a filter by route: judgements know the task and the target of an answer, and not its route."""
+    """Returns the quality table; nothing under a filter by route, because judgements don't have a route."""
     if any(condition.dimension == "route" for condition in source.request.where):
         return ()
     by_cell: defaultdict[Labels, dict[Label, JudgedSums]] = defaultdict(dict)
@@ -216,7 +216,7 @@ def quality(source: LedgerView, known: Sequence[Baseline]) -> tuple[Report, ...]
 
 
 def _quality(baseline: Baseline, cells: Iterable[Mapping[Label, JudgedSums]]) -> Row:
-    """Each cell weighs by the answers that were wanted there."""
+    """Returns a baseline's row; cells are weighted by their number of answers."""
     rates: list[list[tuple[float, Interval]]] = [[], []]
     for cell in cells:
         judged = {name: facts for name, facts in cell.items() if facts.basis == "judged" and facts.answers}
@@ -230,15 +230,15 @@ def _quality(baseline: Baseline, cells: Iterable[Mapping[Label, JudgedSums]]) ->
     return baseline.name, baseline.target, wanted, *bounds
 
 
-# What routing saved against single targets, net of what it costs itself, and what became of correctness.
+# Savings compared with single targets, net of the cost of routing itself, and the change in correctness.
 
 _USUAL = ("route",)
 _MOST = 0.5
-"""Share of the answered requests that a target could have served, to be the best or the cheapest of all."""
+"""Minimum share of the answered requests that a target could have served, to be the best or the cheapest."""
 
 
 class Saving(Struct, frozen=True):
-    """One baseline in one group. `answered`: requests; `bounds`: of what was saved, in nano-USD."""
+    """A baseline compared with one group. `answered`: number of requests; `bounds`: of the savings, in nano-USD."""
 
     group: Labels
     baseline: Baseline
@@ -249,7 +249,7 @@ class Saving(Struct, frozen=True):
 
     @property
     def nano(self) -> int:
-        """At the baseline."""
+        """Cost at the baseline, in nano-USD."""
         return self.outlay.cost - self.other.actual + self.baseline.correction.of(self.other.expected)
 
     @property
@@ -258,7 +258,7 @@ class Saving(Struct, frozen=True):
 
     @property
     def per_pass(self) -> float | None:
-        """nano-USD that each right answer more cost, or each one fewer saved. None: it is no trade."""
+        """nano-USD per additional right answer, or saved per right answer lost; None if there is no trade-off."""
         chosen, other = self.other.chosen_rate, self.other.rate
         if chosen is None or other is None or self.saved * (other - chosen) <= 0:
             return None
@@ -266,7 +266,7 @@ class Saving(Struct, frozen=True):
 
     @property
     def warning(self) -> str:
-        """Where it is cheaper, and expected to be right less often."""
+        """Warning if routing is cheaper but expected to be right less often than the baseline."""
         chosen, other = self.other.chosen_rate, self.other.rate
         if self.saved <= 0 or chosen is None or other is None or chosen >= other:
             return ""
@@ -279,7 +279,7 @@ def savings(source: LedgerView) -> Report:
     dimensions = tuple("hour" if name == "day" else name for name in by)
 
     def read(names: Labels) -> Labels:
-        """An hour counts in the day in which it begins."""
+        """Returns a group, with each hour replaced by the day in which it begins."""
         return tuple(
             day(int(label or 0) * HOUR_MS, source.request.zone) if name == "day" else label
             for name, label in zip(by, names, strict=True)
@@ -315,13 +315,13 @@ def savings(source: LedgerView) -> Report:
 
 
 def _baselines(source: LedgerView, every: Sequence[Offer]) -> list[Baseline]:
-    """Of the targets that could have served most requests: the likeliest to be right, and the cheapest as corrected;
-    and the one that was asked for."""
+    """Returns the baselines: of the targets that could have served most requests the one most likely to be right and
+    the cheapest (corrected), and the requested one."""
     others = {target: alternative(every, target) for target in sorted({str(offer.candidate) for offer in every})}
     enough = _MOST * sum(offer.answered for offer in every if offer.first)
     usual = {target: other for target, other in others.items() if other.requests and other.requests >= enough}
     rated = {target: other.rate for target, other in usual.items() if other.rate is not None}
-    # nano-USD for a request.
+    # nano-USD per request.
     prices = {
         name: Fraction(correction(every, name).of(other.expected), other.requests) for name, other in usual.items()
     }
@@ -336,7 +336,7 @@ def _baselines(source: LedgerView, every: Sequence[Offer]) -> list[Baseline]:
 def _compared(
     every: Iterable[Offer], spent: Mapping[Labels, OverheadCost], known: Sequence[Baseline], *, in_order: bool = False
 ) -> list[Saving]:
-    """The groups of which most was spent first, or `in_order` of their labels."""
+    """Returns the savings by group, the most expensive groups first, or `in_order` of their labels."""
     groups, compared = grouped((offer.group, offer) for offer in every), []
     for group in sorted(spent, key=lambda group: (0 if in_order else -spent[group].all, tuple(map(str, group)))):
         some = groups.get(group, [])
@@ -347,13 +347,13 @@ def _compared(
 
 
 def _bounded(source: LedgerView, dimensions: Sequence[str], rows: Sequence[Saving]) -> list[Saving]:
-    """With bounds, of groups that go on all the time."""
+    """Returns the savings with bounds, for groups that extend over the whole window."""
     targets = LabelFilter("candidate", frozenset(row.baseline.target for row in rows))
     hours = offered(source, (*dimensions, "hour"), tuple, targets)
     groups, compared = grouped((offer.group[:-1], offer) for offer in hours), []
     for row in rows:
         between = spread(groups.get(row.group, ()), hours, row.baseline)
-        # No baseline costs less than nothing.
+        # A baseline's cost is at least zero.
         low, high = (max(bound - row.outlay.judges, -row.outlay.all) for bound in between or (0, 0))
         compared.append(structs.replace(row, bounds=(low, high) if between else None))
     return compared

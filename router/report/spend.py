@@ -15,24 +15,24 @@ from router.report.report import NO_LABEL, TIMES, Kind, Mark, Plot, Report, Shap
 from router.types.target import Contract, Target
 
 Group = tuple[str | None, ...]
-"""One label for each name that the report is by."""
+"""One label for each dimension of the report."""
 Sizes = tuple[int, ...]
 """One sum for each measure."""
 
-# What the chart of spend shows: the dearest groups, or each day's.
+# The chart of spend: the most expensive groups, or spend by day.
 
 MOST_BARS = 12
 MOST_SERIES = 6
-"""More colours can't be told apart."""
+"""Maximum number of series; more colours can't be distinguished."""
 _MOST_DAYS = 400
-"""Days without spend are shown as such, unless there would be too many."""
+"""Maximum number of days for which days without spend are shown."""
 
 Costs = Sequence[tuple[Group, int]]
-"""Labels → nano-USD, in the report's order."""
+"""Labels and nano-USD, in the report's order."""
 
 
 def drawn(by: Sequence[str], costs: Costs) -> tuple[Plot, ...]:
-    """None where a chart would mislead: tags of one request can't stand on each other, and what has no time nowhere."""
+    """Returns the chart; none if it would mislead, because costs of tags overlap or rows have no time."""
     times = [place for place, name in enumerate(by) if name in TIMES]
     timeless = any(names[place] is None for place in times for names, _ in costs)
     if len(times) > 1 or timeless or (times and "tag" in by):
@@ -44,14 +44,14 @@ def drawn(by: Sequence[str], costs: Costs) -> tuple[Plot, ...]:
         known = grouped((mark.label, mark) for mark in marks)
         first, last = date.fromisoformat(min(known)), date.fromisoformat(max(known))
         days = [str(first + timedelta(number)) for number in range((last - first).days + 1)]
-        # Also days on which nothing happened.
+        # Days without requests are included.
         if len(days) <= _MOST_DAYS:
             marks = [mark for day in days for mark in known.get(day, [Mark(label=day, value=0)])]
     return plots("Spend", Shape.DAYS, Kind.USD, marks)
 
 
 def stacked(time: int, costs: Costs) -> list[Mark]:
-    """By the label at the place `time`; all but the largest series are one."""
+    """Returns marks by the label at index `time`; all but the largest series are merged."""
     rest = [(names[time] or "", names[:time] + names[time + 1 :], cost) for names, cost in costs]
     sizes, stacks = Counter[Group](), Counter[tuple[str, str]]()
     for _, series, cost in rest:
@@ -67,15 +67,15 @@ def _name(names: Group, no_label: str = NO_LABEL) -> str:
     return " · ".join(label or no_label for label in names)
 
 
-# What was spent, on what: every nano-USD of the ledger in exactly one row, except where a row is a tag.
+# Spend by group: each nano-USD of the ledger is in exactly one row, unless rows are tags.
 
 MOST_ROWS = 10_000
-"""Beyond them the least are one row, so that nothing is lost: of sessions there may be millions."""
+"""Maximum number of rows; the smallest groups beyond it are merged into one, as there may be millions of sessions."""
 _OF_ATTEMPTS = {"model", "target", "provider", "region", "effort"}
 _SUMS = measures("spend")
 _AT = {name: place for place, name in enumerate(_SUMS)}
 _Read = Callable[[Label], Sequence[str | None]]
-"""A label of a dimension → under which names of the report it counts."""
+"""Returns the report's labels under which a dimension's label counts."""
 
 _AT_TARGETS = (
     "Costs and tokens stand where they arose, attempt by attempt; a request counts once, at its last attempt, and is an"
@@ -86,14 +86,14 @@ _PER_TAG = "A request with several tags counts in each of their rows, and once i
 
 
 def spend(source: LedgerView) -> Report:
-    """Requests that began in the window, in groups.
+    """Returns the sums of requests that began in the window, by group.
 
-    A row whose label is None holds the requests that have none: no tag, no key, or no target asked (yet).
+    A row with a label of None has the requests without one: no tag, no key, or no target asked (yet).
     """
     by = source.request.by or ("target",)
     names = [_spend_name(name, source.request) for name in by]
     by_labels = source.sums(ATTEMPTS, tuple(dict.fromkeys(dimension for dimension, _ in names)), _SUMS)
-    # Of very many groups the sums by hour know the total sooner.
+    # With very many groups, hourly sums give the total faster.
     whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(ATTEMPTS, (), _SUMS)
     total = _total(whole.values(), _SUMS)
     groups = _rows(by, _grouped(by_labels, names), total)
@@ -107,7 +107,7 @@ def spend(source: LedgerView) -> Report:
 
 
 def _spend_name(name: str, request: ReportRequest) -> tuple[str, _Read]:
-    """The dimension of the ledger, and how its labels are read."""
+    """Returns the ledger's dimension for a label of the report, and the function that converts its labels."""
     if name in TIMES:
         dimension, step_ms = step(request.zone, request.since_ms, request.until_ms, request.now_ms)
         return dimension, cache(lambda label: (TIMES[name](int(label or 0) * step_ms, request.zone),))
@@ -133,7 +133,7 @@ def _grouped(by_labels: Sums, names: Sequence[tuple[str, _Read]]) -> dict[Group,
 
 
 def _rows(by: Sequence[str], groups: dict[Group, Sizes], total: Sizes) -> list[tuple[Group, Sizes]]:
-    """In order; of too many, the largest, and one for all others. Tags overlap; all else adds up to the total."""
+    """Returns the rows in order; if there are too many, the largest, and one for all others. Only tags overlap."""
     named = next((at for at, name in enumerate(by) if name not in TIMES), None)
     if len(groups) <= MOST_ROWS or named is None:
         return _ordered(by, groups)
@@ -155,12 +155,12 @@ def _total(sums: Collection[Sizes], measures: Sequence[str]) -> Sizes:
 
 
 def _ordered(by: Sequence[str], groups: Mapping[Group, Sizes]) -> list[tuple[Group, Sizes]]:
-    """By time, where a name is one; else the dearest first. What has no label comes last."""
+    """Sorts rows by time if there is a time dimension, else by cost, descending. Rows without labels are last."""
     timed = any(name in TIMES for name in by)
 
     def place(item: tuple[Group, Sizes]) -> tuple[object, ...]:
         group, sums = item
-        # An hour is told from its double by its offset.
+        # The hour that a clock repeats is distinguished by its offset.
         order = tuple(
             (label is None, datetime.fromisoformat(label) if name == "hour" and label else label or "")
             for name, label in zip(by, group, strict=True)
@@ -171,22 +171,22 @@ def _ordered(by: Sequence[str], groups: Mapping[Group, Sizes]) -> list[tuple[Gro
 
 
 def _charged(sums: Sizes) -> int:
-    """nano-USD, with what was charged for requests that were lost."""
+    """Returns the charges in nano-USD, including those for requests that were lost."""
     return sums[_AT["cost"]] + sums[_AT["recovered"]]
 
 
-# Where thinking goes: tokens and money; what capped it, and what it was for nothing.
+# Tokens and cost of thinking, its control, and thinking without an answer.
 
 _THOUGHT = measures("thinking")
 
 
 def silent(target: Target | None) -> bool:
-    """Its model never thinks, so that a provider who tells nothing of thoughts tells everything."""
+    """Whether the target's model never thinks, so that missing thinking counts are zero."""
     return target is not None and target.model.thinking.contract is Contract.NONE
 
 
 def thinking(source: LedgerView) -> Report:
-    """Dearest thoughts first; what was never tried is there only if it cost something."""
+    """Returns groups by cost of thinking, descending; groups without attempts are included only if they have costs."""
     by = source.request.by or ("target", "effort")
     dimensions = tuple(dict.fromkeys((*by, "target")))
     at, groups = dimensions.index("target"), dict[Group, Sizes]()

@@ -1,4 +1,4 @@
-"""Intervals, forecasts and quantiles of what reports count."""
+"""Intervals, forecasts and percentiles for reports."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from router.ledger.facts import HOUR_MS
 from router.report.query import grouped
 
-# Estimates with intervals of 95 %, from sums alone: rates, means, and ratios of both.
+# Estimates with 95 % intervals from sums alone: of rates, means and their ratios.
 
 Z_95 = 1.959964
-"""The normal distribution's 97.5 % quantile."""
+"""97.5 % quantile of the normal distribution."""
 _LEAST = 2
-"""Observations that a spread takes."""
+"""Minimum number of observations for a variance."""
 
 
 class Interval(NamedTuple):
-    """None: not known; for `high` also: without a bound."""
+    """A value with its bounds. None: unknown; for `high` also unbounded."""
 
     value: float
     low: float | None = None
@@ -31,7 +31,7 @@ class Interval(NamedTuple):
 
 
 def wilson(share: float, trials: float) -> Interval:
-    """A share of so many trials, which may be weighed, and the interval in which the true one lies with 95 %.
+    """Returns a share of `trials`, which may be weighted, with its 95 % interval.
 
     Wilson (1927), Probable inference, the law of succession, and statistical inference, JASA 22(158).
     """
@@ -45,20 +45,20 @@ def wilson(share: float, trials: float) -> Interval:
 
 
 def skewed(value: float, variance: float, count: int) -> Interval:
-    """A mean of something positive, of so many observations: symmetric on the scale of logarithms (delta method)."""
+    """Returns the 95 % interval of a positive mean, symmetric on the logarithmic scale (delta method)."""
     if value <= 0:
         return Interval(value, value, value)
     if count < _LEAST:
         return Interval(value)
-    # Two-sided 95 % of Student's distribution, to the first term beyond the normal one (Cornish and Fisher 1938).
+    # Two-sided 95 % quantile of Student's distribution, to the first term (Cornish and Fisher 1938).
     student = Z_95 + (Z_95**3 + Z_95) / (4 * (count - 1))
     factor = exp(student * sqrt(max(0.0, variance)) / value)
     return Interval(value, value / factor, value * factor)
 
 
 def quotient(over: Interval, under: Interval) -> Interval | None:
-    """The bounds are put together from those of both, on the scale of logarithms, so that they stay as lopsided as they
-    are (MOVER: Zou and Donner 2008, Statistics in Medicine 27, 1693). None: nothing is below the line."""
+    """Returns a ratio with bounds combined from those of both parts on the logarithmic scale, which keeps their
+    asymmetry (MOVER: Zou and Donner 2008, Statistics in Medicine 27, 1693). None if the divisor is not positive."""
     if under.value <= 0:
         return None
     value = over.value / under.value
@@ -70,8 +70,8 @@ def quotient(over: Interval, under: Interval) -> Interval | None:
 
 
 def weighted(parts: Sequence[tuple[float, Interval]]) -> Interval:
-    """A mean of independent estimates, by weights above 0: how far each may be off, on either side, adds up as squares
-    do (MOVER for sums)."""
+    """Returns the weighted mean of independent estimates; weights are positive. Distances to the bounds are combined as
+    the root of the sum of squares on either side (MOVER for sums)."""
     whole = sum(weight for weight, _ in parts)
     value = sum(weight * estimate.value for weight, estimate in parts) / whole
 
@@ -85,27 +85,27 @@ def weighted(parts: Sequence[tuple[float, Interval]]) -> Interval:
 
 
 def _off(*pairs: float | None) -> float | None:
-    """The factor that a quotient may be off by, where above and below the line are off by a ÷ b and by c ÷ d."""
+    """Returns the factor between a ratio and its bound, for factors a / b of the dividend and c / d of the divisor."""
     if any(each is None or each <= 0 for each in pairs):
         return None
     a, b, c, d = (each for each in pairs if each is not None)
     return exp(hypot(log(a / b), log(c / d)))
 
 
-# How far sums over hours may be off: a moving-block bootstrap (Künsch 1989, Annals of Statistics 17, 1217), which
-# keeps hours that follow each other together, as traffic is alike from one to the next.
+# Uncertainty of sums over hours: a moving-block bootstrap (Künsch 1989, Annals of Statistics 17, 1217). It keeps
+# consecutive hours together, because their traffic is similar.
 
 Vector = NDArray[np.float64]
 DRAWS = 1_000
 LEAST = 8
-"""Hours; of fewer nothing can be said."""
+"""Minimum number of hours for an interval."""
 _SEED = 20_261_121
-"""The same ledger gives the same interval."""
+"""Fixed, so that the same ledger gives the same interval."""
 
 
 def drawn(hours: Vector) -> Vector | None:
-    """[hours, V] → [DRAWS, V]: sums of V amounts as they might have been. Blocks are as long as the cube root of the
-    number of hours, and pass from the last hour to the first, so that all hours are drawn alike."""
+    """Resamples sums of V amounts: an array [hours, V] gives [DRAWS, V], or None for too few hours. The block length is
+    the cube root of the number of hours, and blocks wrap around, so that all hours are drawn equally often."""
     number = len(hours)
     if number < LEAST:
         return None
@@ -118,28 +118,28 @@ def drawn(hours: Vector) -> Vector | None:
 
 
 def bounds(draws: Vector) -> tuple[float, float]:
-    """Between which 95 % of the draws lie."""
+    """Returns the 2.5 % and 97.5 % percentiles of the draws."""
     low, high = np.percentile(draws, (2.5, 97.5))
     return float(low), float(high)
 
 
-# What will be spent until a moment, from what was spent before it: the plain mean of alike hours.
+# Forecasts of spend from past spend: the mean of similar hours.
 
 LOOK_BACK_HOURS = 28 * 24
-"""Four weeks of hours, so that each weekday counts alike."""
+"""Hours of four weeks, so that each weekday counts equally."""
 WEEKS_HOURS, DAYS_HOURS = 14 * 24, 2 * 24
-"""With so many hours of history an hour is like that of the same weekday, or of any day; with less like any other."""
+"""Hours of history from which hours are averaged by weekday and hour, or by hour of day; with less, all together."""
 SURE = 0.8
-"""Of the interval: in one of five periods it is missed."""
+"""Coverage of the forecast interval: it misses one of five periods."""
 _Z = NormalDist().inv_cdf((1 + SURE) / 2)
 _DAY_HOURS = 24
 
 
 class ProfileInterval:
-    """What an hour costs. `spent`: Unix hour → amount; hours that are not there had none.
+    """Mean spend by hour of the week or day. `spent`: Unix hour → amount; missing hours had none.
 
-    History begins with the first hour that has any, at most four weeks before `now_ms`, and ends with the last whole
-    one; there must be some.
+    History begins with the first hour with spend, at most four weeks before `now_ms`, and ends with the last full hour;
+    there must be at least one hour with spend.
     """
 
     def __init__(self, spent: Mapping[int, int], now_ms: int, zone: tzinfo) -> None:
@@ -152,13 +152,13 @@ class ProfileInterval:
         self._means = {slot: sum(amounts) / len(amounts) for slot, amounts in alike.items()}
 
     def until(self, end_ms: int) -> Interval:
-        """From now on; without bounds where history is too short to tell how much days differ."""
+        """Forecasts the amount until a time; without bounds if history is too short to estimate how much days vary."""
         expected = sum(amount for _, amount in self._coming(end_ms))
         days = len(self._hours) // _DAY_HOURS
         freedom = days - (7 if len(self._hours) >= WEEKS_HOURS else 1)
         if freedom < 1:
             return Interval(expected)
-        # The standard deviation of whole days from what they were expected to cost.
+        # Squared deviations of whole days from their expected amounts.
         last, squares = self._hours.stop, 0.0
         for number in range(days):
             hours = range(last - (number + 1) * _DAY_HOURS, last - number * _DAY_HOURS)
@@ -168,7 +168,7 @@ class ProfileInterval:
         return Interval(expected, max(0.0, expected - half), expected + half)
 
     def reaches(self, amount: int, latest_ms: int) -> int | None:
-        """When so much will have been spent (Unix ms); None: not before `latest_ms`."""
+        """Returns the time (Unix ms) at which `amount` will have been spent; None if not before `latest_ms`."""
         left = float(amount)
         if left <= 0:
             return self._now_ms
@@ -180,7 +180,7 @@ class ProfileInterval:
         return None
 
     def _coming(self, end_ms: int) -> Iterator[tuple[int, float]]:
-        """Parts of hours: when they begin, and what they will cost."""
+        """Yields the start (Unix ms) and the expected amount of each part of an hour."""
         begin = self._now_ms
         while begin < end_ms:
             hour = begin // HOUR_MS
@@ -199,7 +199,7 @@ class ProfileInterval:
 
 @lru_cache(maxsize=65_536)
 def _student(freedom: int) -> float:
-    """Student's t for `SURE`, by Abramowitz & Stegun 26.7.5: 4 % too small for one degree of freedom."""
+    """Returns Student's t for `SURE`, by Abramowitz & Stegun 26.7.5: 4 % too small for one degree of freedom."""
     z, n = _Z, freedom
     return (
         z
@@ -209,14 +209,14 @@ def _student(freedom: int) -> float:
     )
 
 
-# Percentiles of what is only known in buckets.
+# Percentiles of values that are counted in buckets.
 
 
 def percentile(counts: Mapping[int, int], edges: Sequence[int], share: float) -> int | None:
-    """Of whole numbers, counted by the lower edges of their buckets (0 below the first of `edges`). None without any.
+    """Returns a percentile of integers, counted by the lower edges of their buckets (0 below `edges`); None if empty.
 
-    Inside a bucket values are taken to lie evenly on a logarithmic scale, each in the middle of its part: it is off by
-    less than a bucket is wide, for a single value by half of that. Beyond the last edge: that edge.
+    Values in a bucket are assumed to be spaced evenly on a logarithmic scale, so that the error is less than the
+    bucket's width, and half of that for a single value. Beyond the last edge, that edge is returned.
     """
     total, below = sum(counts.values()), 0
     rank = share * (total - 1) + 0.5

@@ -1,4 +1,4 @@
-"""`lowpass report vendors`: shares of providers, and who could have served in their place."""
+"""`lowpass report vendors`: shares of providers, and alternatives to each of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -8,19 +8,19 @@ from router.report.egress import Destination, PastPolicies
 from router.report.query import LedgerView, grouped, summed, summed_by
 from router.report.report import Kind, Mark, Report, Row, Shape, made, plots
 
-# Who else could have served what some targets served, and for how much: from what was expected of each candidate.
+# Which other targets could have served some targets' requests, and at what cost, from the expectations of decisions.
 #
-# Sums know how many requests of a kind each candidate could have served, not which of them. What one could, another
-# is taken to have been able to as well, as far as it goes: so no more are said to be served than surely could be.
-# Exact, request by request, is `lowpass replay` under a policy without these targets.
+# Sums have the number of requests that each candidate could have served, but not which ones. Candidates are assumed to
+# overlap as far as possible, so the number of served requests is a lower bound. Exact results, request by request, come
+# from `lowpass replay` under a policy without these targets.
 
 _KIND = ("route", "class")
 SURE = 10_000
-"""A pass rate of 1, as sums have it."""
+"""A pass rate of 1 in the ledger's sums."""
 
 
 class CandidateSums(NamedTuple):
-    """Of one candidate, over the requests of one kind with one choice: nano-USD, and rates in ten-thousandths."""
+    """Expectations for a candidate, over requests of a kind with one choice: nano-USD, rates in ten-thousandths."""
 
     requests: int
     expected: int
@@ -29,7 +29,7 @@ class CandidateSums(NamedTuple):
 
 
 class ChoiceSums(NamedTuple):
-    """Requests of one kind with the same choice, and what was expected of it and of everybody else."""
+    """Requests of one kind with the same choice: the expectations for the choice, and for each other candidate."""
 
     chosen: str
     own: CandidateSums
@@ -37,8 +37,8 @@ class ChoiceSums(NamedTuple):
 
 
 class VendorLoss(NamedTuple):
-    """Of `requests` at most `stranded` could be served by nobody else, and at least `stranded_least`. Money is expected
-    nano-USD of all the others; pass rates sum over those of which both are known (`rated`), in ten-thousandths."""
+    """Loss of a target for `requests`, of which `stranded_least` to `stranded` have no alternative. `now` and `then`:
+    the expected cost of the others, in nano-USD. Pass rates, in ten-thousandths, are sums over `rated` requests."""
 
     requests: int = 0
     stranded: int = 0
@@ -51,12 +51,12 @@ class VendorLoss(NamedTuple):
 
     @property
     def served(self) -> int:
-        """By others, at least."""
+        """Minimum number of requests that other targets can serve."""
         return self.requests - self.stranded
 
 
 def cells(source: LedgerView) -> list[ChoiceSums]:
-    """Of requests that had a choice."""
+    """Returns the sums of requests for which a target was chosen."""
     by_labels = source.sums(OFFERS, (*_KIND, "chosen", "candidate"), CandidateSums._fields)
     by_kind = grouped((labels[:-1], (str(labels[-1]), CandidateSums(*sums))) for labels, sums in by_labels.items())
     choices = ((str(kind[-1]), dict(candidates)) for kind, candidates in by_kind.items())
@@ -64,8 +64,8 @@ def cells(source: LedgerView) -> list[ChoiceSums]:
 
 
 def vendor_loss(of: Iterable[ChoiceSums], may: Callable[[str], bool]) -> VendorLoss:
-    """If only the candidates that `may` had been there: the cheapest takes all that it could serve, the next what it
-    could beyond."""
+    """Returns the effect of having only the candidates for which `may` is true. The cheapest serves all that it can,
+    the next one the rest that it can."""
     return summed(VendorLoss, (_moved(cell, may) for cell in of))
 
 
@@ -88,20 +88,20 @@ def _moved(cell: ChoiceSums, may: Callable[[str], bool]) -> VendorLoss:
 
 
 def _part(amount: int, taken: int, of: int) -> int:
-    """Half up."""
+    """Returns a share of an amount, rounded half up."""
     return (2 * amount * taken + of) // (2 * of)
 
 
-# On whom everything depends: shares by legal entity and by jurisdiction, and what is left if one of them vanishes.
+# Dependence on vendors: shares by legal entity and jurisdiction, and what is left if an entity is lost.
 
 _MEASURES = ("requests", "attempts", "input_tokens", "output_tokens", "cost", "recovered")
 _SHARES = ("spend", "requests", "tokens")
 OURS = "local"
-"""Stands for a jurisdiction where nothing leaves."""
+"""Label in place of a jurisdiction for local targets."""
 
 
 class _VendorShare(NamedTuple):
-    """Money in nano-USD."""
+    """Sums of a vendor; money in nano-USD."""
 
     requests: int = 0
     attempts: int = 0
@@ -113,7 +113,7 @@ class _VendorShare(NamedTuple):
 def vendors(source: LedgerView) -> Report:
     policies, parts = PastPolicies(source.connection, source.targets), []
     for (target, policy), sums in source.sums(ATTEMPTS, ("target", "policy"), _MEASURES).items():
-        # Requests that no target was asked for are at no place.
+        # Requests for which no target was asked have no destination.
         place = Destination() if target is None else policies.then(str(policy), str(target))
         if target is not None and place.entity is None:
             place = place._replace(entity=str(target))
@@ -147,7 +147,7 @@ def _law(place: Destination) -> str | None:
 
 
 def _rank(label: str | None, share: _VendorShare) -> tuple[bool, int, int, str]:
-    """Dearest first; what has no label last."""
+    """Sort key: most expensive first, without a label last."""
     return label is None, -share.spend, -share.requests, label or ""
 
 
@@ -157,7 +157,7 @@ def _amounts(share: _VendorShare, every: _VendorShare) -> Row:
 
 
 def _index(by: str, shares: Mapping[str | None, _VendorShare]) -> Iterator[Row]:
-    """Of requests that went to a target: those that were refused have no entity."""
+    """Yields concentration rows of requests that went to a target; refused ones have no entity."""
     for name in _SHARES:
         parts = {label: amount for label, share in shares.items() if label and (amount := getattr(share, name))}
         if total := sum(parts.values()):
@@ -167,7 +167,7 @@ def _index(by: str, shares: Mapping[str | None, _VendorShare]) -> Iterator[Row]:
 
 
 def _without(source: LedgerView, policies: PastPolicies) -> list[Row]:
-    """One row an entity that was a first choice, the one that most depends on first."""
+    """Returns one row for each entity that was a first choice, starting with the one that is hardest to replace."""
 
     def entity(target: str) -> str:
         return policies.now(target).entity or target
