@@ -1,4 +1,4 @@
-"""Another policy over recorded traffic: every decision made again, and what would have come of it."""
+"""Replay of recorded traffic under another policy: decisions are made again and their effects estimated."""
 
 from router.replay.replay import Replayed, as_report, replay
 

@@ -1,4 +1,4 @@
-"""What the changed decisions would have cost: calibrated, doubly robust, with intervals and what can't be known."""
+"""Effects of changed decisions: calibrated, doubly robust estimates with intervals, and what remains unknown."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -28,28 +28,27 @@ from router.types.decision import Vector
 from router.types.tables import table
 from router.types.target import Target
 
-# From lines to changes: calibrated, corrected where chance asked the new choice before, with intervals.
+# Estimation of changes: calibrated, corrected by experiments that asked the new choice, and with intervals.
 #
-# What a new choice costs is not observed, so it is the model's expectation, times what answers of that target cost
-# compared with what was expected of them (the direct method). Experiments of the past that asked whom the new policy
-# would choose say how far that is off: their residuals, each weighted with one over its propensity, are added (the
-# doubly robust estimator of Dudík, Langford and Li, ICML 2011; its weights normalised by their sum). What was done is
-# observed.
+# The cost of a new choice is not observed. Its estimate is the model's expectation times the target's ratio of actual
+# to expected cost (the direct method). Past experiments that asked the new choice show the remaining error: their
+# residuals, weighted by the inverse of their propensity, are added (the doubly robust estimator of Dudík, Langford and
+# Li, ICML 2011, with normalised weights). The cost of recorded choices is observed.
 
 RESAMPLES = 500
 LEAST_SEEN = 30
-"""Answers of a target without which its expected cost is taken as it is."""
+"""Minimum number of a target's answers for a calibration of its expected cost."""
 LEAST_SAMPLE = 30.0
-"""Effective size of the experiments, (Σw)² / Σw² (Kish 1965), below which nothing is corrected by them."""
+"""Minimum effective size of the experiments, (Σw)² / Σw² (Kish 1965), for a correction by them."""
 BETWEEN = (2.5, 97.5)
-"""Percentiles of the resamples."""
+"""Percentiles of the resamples that bound an interval."""
 ALL = ""
 Line = tuple[str | int | float | None, ...]
-"""Of a table of `reports.yaml` below `replay`, in nano-USD."""
+"""A row of a table of `reports.yaml` below `replay`, in nano-USD."""
 
 
 class Change(NamedTuple):
-    """An expected change, and the interval that it lies in with 95 %, as far as chance goes: which requests came."""
+    """An expected change with its 95 % interval, which covers the random choice of requests."""
 
     value: float = 0.0
     low: float = 0.0
@@ -57,7 +56,7 @@ class Change(NamedTuple):
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """Of one route, or of all."""
+    """Effect on one route, or on all of them."""
 
     route: str
     requests: int
@@ -65,35 +64,35 @@ class Effect(Struct, frozen=True, kw_only=True):
     spent: int
     cost: Change
     passes: Change
-    """Expected right answers."""
+    """Change in the expected number of right answers."""
     refused: int
-    """So far, as no target was eligible."""
+    """Number of recorded requests that were refused because no target was eligible."""
     refusals: Change
     corrected: bool
-    """The expected cost of the new choices is corrected by experiments that asked them …"""
+    """Whether the expected cost is corrected by experiments that asked the new choices."""
     sample: float
-    """… of this effective size."""
+    """Effective size of these experiments."""
 
 
 class Differences(Struct, frozen=True, eq=False):
-    """[rows] each; what is not known of a change is no change here, and told apart."""
+    """Changes by row: arrays [rows]. Unknown changes are 0 and marked in `no_cost` and `no_passes`."""
 
     cost: Vector
     passes: Vector
     refusals: Vector
     paid: Vector
-    """Under the new policy, nano-USD."""
+    """Cost under the new policy, in nano-USD."""
     no_cost: NDArray[np.bool_]
     no_passes: NDArray[np.bool_]
 
 
 def factor(totals: TargetTotals) -> float:
-    """Observed ÷ expected, where there is enough of both."""
+    """Returns the ratio of actual to expected cost; 1 if there are too few answers."""
     return totals.observed / totals.expected if totals.answers >= LEAST_SEEN and totals.expected > 0 else 1.0
 
 
 def differences(part: Part) -> Differences:
-    """Of the decisions that change: before any budget stops a request."""
+    """Returns the changes by row, before limits of budgets are applied."""
     rows, changed = part.rows, part.changed
     times = factors(part)
     new = changed["first"] * times[changed["to"]] + changed["second"] * times[changed["then"]]
@@ -107,13 +106,13 @@ def differences(part: Part) -> Differences:
 
 
 def factors(part: Part) -> Vector:
-    """By the numbers of targets; the last stands for none."""
+    """Returns calibration factors by the number of the target; the last one is for no target."""
     return np.array([*(factor(part.totals.get(name, TargetTotals())) for name in part.targets), 1.0])
 
 
 def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
-    """One a route, and of all together."""
-    # How often each bucket with rows is drawn, after each once; the same each time.
+    """Returns the effect on each route, and on all together."""
+    # The number of draws of each bucket with rows: once each for the estimate, then for every resample; seeded.
     count, chance = len(np.unique(part.rows["bucket"])), np.random.default_rng(0)
     drawn = chance.multinomial(count, np.full(count, 1 / count), RESAMPLES) if count else np.zeros((RESAMPLES, 0))
     weights = np.vstack([np.ones(count), drawn]).astype(np.float64)
@@ -128,7 +127,7 @@ def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
 
 
 def _effect(part: Part, mine: NDArray[np.bool_], route: str, estimates: Vector, corrected: bool, size: float) -> Effect:
-    """Of the rows that are `mine`; `estimates` as of `_estimates`."""
+    """Builds the effect on the rows in the mask `mine`; `estimates` are those of `_estimates`."""
     rows = part.rows[mine]
     pairs = zip(estimates[:, 0].tolist(), np.percentile(estimates[:, 1:], BETWEEN, axis=1).T.tolist(), strict=True)
     cost, passes, refusals = (Change(value, *ends) for value, ends in pairs)
@@ -147,15 +146,15 @@ def _effect(part: Part, mine: NDArray[np.bool_], route: str, estimates: Vector, 
 
 
 def sample(weight: Vector) -> float:
-    """Effective size."""
+    """Returns the effective sample size of weights."""
     return float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else 0.0
 
 
 def _estimates(
     part: Part, changes: Differences, weights: Vector, mine: NDArray[np.bool_], trials: Lines
 ) -> tuple[Vector, bool]:
-    """[3, 1 + resamples]: changes of cost, passes and refusals, as they are and in each resample; and whether the cost
-    is corrected."""
+    """Returns changes of cost, passes and refusals, an array [3, 1 + resamples] with the estimate first, and whether
+    the cost is corrected."""
     scored = trials[np.isfinite(trials["score"])]
     sums = weights @ _sums(part, changes, mine, trials, scored).T
     cost, passes, refusals, supported, weight, residual, weight_scored, residual_scored = sums.T
@@ -168,12 +167,12 @@ def _estimates(
 
 
 def _mean(residual: Vector, weight: Vector) -> Vector:
-    """Weighted; 0 where a resample has nothing to go by."""
+    """Returns the weighted mean; 0 for resamples without weight."""
     return np.divide(residual, weight, out=np.zeros(len(weight)), where=weight > 0)
 
 
 def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> Vector:
-    """[8, buckets with rows]: changes of the rows that are `mine`, and what their experiments say, by its weight."""
+    """Returns an array [8, buckets with rows]: changes of the rows in the mask `mine`, and sums over experiments."""
     rows, times = part.rows, factors(part)
     used = np.flatnonzero(np.bincount(rows["bucket"], minlength=BUCKETS))
     moved = part.changed[mine[part.changed["row"]] & part.changed["supported"]]
@@ -188,12 +187,12 @@ def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lin
     return np.array([np.bincount(lines["bucket"], values, BUCKETS)[used] for lines, values in sums], np.float64)
 
 
-# The changes themselves: alike ones together, and the most consequential one by one.
+# The changes: similar ones merged, and the most important ones individually.
 
 
 def shifted(part: Part, changes: Differences, most: int) -> tuple[list[Line], list[Line]]:
-    """Alike ones by money. Of single ones, those that begin or cease to be served come first; then by what is at stake:
-    money, and what failures cost."""
+    """Returns similar changes by cost, and at most `most` decisions: first those that start or stop being refused, then
+    by the change in cost plus the cost of failures."""
     changed = part.changed
     if not len(changed):
         return [], []
@@ -216,7 +215,7 @@ def shifted(part: Part, changes: Differences, most: int) -> tuple[list[Line], li
     return shifts, decisions
 
 
-# What a replay can't know, in plain words, each with the number of requests that it is about.
+# What a replay can't know: texts by code. Each is reported with the number of requests that it affects.
 _TEXTS: dict[str, str] = table("replay/unknowns.yaml")
 
 CODES = tuple(_TEXTS)
@@ -235,7 +234,7 @@ def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) ->
         "expired": expired,
     }
     lines: list[Line] = [(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
-    # New choices of which little or nothing was seen.
+    # New choices with few or no recorded answers.
     to = part.changed["to"]
     for target, count in zip(part.targets, np.bincount(to[to >= 0], minlength=len(part.targets)).tolist(), strict=True):
         answers = part.totals.get(target, TargetTotals()).answers
@@ -245,15 +244,15 @@ def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) ->
     return lines
 
 
-# A replay as the new policy's budgets would have it.
+# Effect of the new policy's budgets on a replay.
 
 ANY_TARGET = "(any)"
-"""Stands for the target that was asked, where a budget stops a request."""
+"""Label in place of the asked target, if a budget stops a request."""
 
 
 def limited(part: Part, changes: Differences, sides: Policies) -> tuple[Part, Differences]:
-    """Who finds a budget used up is refused. Where nothing changes and the budgets are those of that time, who was
-    admitted then is admitted again."""
+    """Refuses the requests that find a budget exhausted. If no decision and no budget changes, the recorded admissions
+    are kept."""
     budgets = sides.new.config.budgets
     same = not part.unknown["other_policy"] and all(side.config.budgets == budgets for side in sides.old.values())
     if not len(part.charges) or (not len(part.changed) and same):
@@ -272,7 +271,7 @@ def limited(part: Part, changes: Differences, sides: Policies) -> tuple[Part, Di
 
 
 def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
-    """`at`: rows; `by`: of each row the account that stops it."""
+    """Marks rows as refused. `at`: indexes of the rows; `by`: the number of the account that stops each row."""
     moves, rows, changed = {move: at for at, move in enumerate(part.moves)}, part.rows.copy(), part.changed.copy()
     routes = rows["route"][at].tolist()
     numbers = np.full(len(rows), -1, np.int32)
@@ -287,7 +286,7 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
     for name, value in (("first", 0.0), ("second", 0.0), ("p", 0.0), ("to", -1), ("then", -1), ("supported", False)):
         changed[name][hit] = value
     changed["move"][hit] = numbers[changed["row"][hit]]
-    # Of requests that go nowhere else: what they were likely to be worth is not at hand.
+    # Rows without a changed decision: their expected pass rate is not known here.
     others = np.setdiff1d(at, changed["row"])
     lines, first = np.zeros(len(others), MOVE), part.charges[np.searchsorted(part.charges["row"], others)]
     lines["row"], lines["move"], lines["p_before"] = others, numbers[others], np.nan
@@ -300,7 +299,7 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
 
 
 def egress(part: Part, sides: Policies, past: Mapping[str, bytes]) -> list[Line]:
-    """One a place; `past`: documents of policies by their hashes. The largest changes first."""
+    """Returns one row per destination, largest changes first; `past` are policy documents by hash."""
     policies = {flow.policy for flow in (*part.before, *part.after)}
     known = {policy: _targets(policy, sides, past) for policy in policies}
     before, after = _placed(part.before, known), _placed(part.after, known)
@@ -309,7 +308,7 @@ def egress(part: Part, sides: Policies, past: Mapping[str, bytes]) -> list[Line]
 
 
 def _targets(policy: str, sides: Policies, past: Mapping[str, bytes]) -> Mapping[str, Target]:
-    """As that policy has them; where it is not known any more, as far as is known of these names."""
+    """Returns the targets of a policy; if its document is missing, those that are known today."""
     if policy == sides.new.hash:
         return sides.new.config.targets
     document = past.get(policy)
@@ -317,7 +316,7 @@ def _targets(policy: str, sides: Policies, past: Mapping[str, bytes]) -> Mapping
 
 
 def _placed(flows: Counter[Flow], known: Mapping[str, Mapping[str, Target]]) -> Counter[Line]:
-    """By the first columns of `replay/egress`."""
+    """Returns counts by the first columns of `replay/egress`."""
     places = Counter[Line]()
     for flow, count in flows.items():
         target = known[flow.policy].get(flow.target)

@@ -1,4 +1,4 @@
-"""Reads a stretch of the ledger, decides each of its requests under both policies, and keeps what comes of it."""
+"""Reads a range of the ledger, decides its requests under both policies, and collects the results."""
 
 import zlib
 from collections import Counter, defaultdict
@@ -25,14 +25,14 @@ from router.types.decision import Dropped, FittedRequest, Hedge, Plan, Vector, V
 from router.types.request import Caller
 from router.types.target import Target
 
-# What was found in a stretch of the ledger: a line for each request, and more of those whose decision changes.
+# Results of a range of the ledger: a line per request, and further lines for those whose decision changes.
 
 K = TypeVar("K", bound=Hashable)
 Lines = NDArray[np.void]
-"""One structured value a line."""
+"""Structured array with one value per line."""
 
 SERVED, REFUSED, UNANSWERED = range(3)
-"""Unanswered: its target failed, its budget was used up, it looped, its client left."""
+"""Outcomes of requests. Unanswered: its target failed, a budget was exhausted, it looped or its client left."""
 ROW = np.dtype([("route", "i4"), ("bucket", "i4"), ("spent", "i8"), ("before", "i1"), ("after", "i1")])
 MOVE = np.dtype(
     [
@@ -41,26 +41,26 @@ MOVE = np.dtype(
         *(("p", "f4"), ("p_before", "f4"), ("failure", "f4"), ("supported", "?")),
     ]
 )
-"""`first`, `second`: expected nano-USD of the new choice's targets `to` and `then`; NaN is not known."""
+"""A changed decision. `first`, `second`: expected nano-USD of the new targets `to` and `then`; NaN if unknown."""
 TRIAL = np.dtype(
     [
         *(("route", "i4"), ("bucket", "i4"), ("to", "i4"), ("weight", "f8")),
         *(("paid", "f8"), ("expected", "f8"), ("p", "f8"), ("score", "f8")),
     ]
 )
-"""An experiment that asked whom the new policy would choose: what it cost and what came of it."""
+"""An experiment that asked the new policy's choice: its cost and outcome."""
 CHARGE = np.dtype([("row", "i8"), ("account", "i4"), ("id", "S32"), ("at_ms", "i8")])
 LINES = {"rows": ROW, "changed": MOVE, "trials": TRIAL, "charges": CHARGE}
 NO_TARGET = "(refused)"
 NUMBERED = {"route": "routes", "to": "targets", "then": "targets", "move": "moves", "account": "accounts"}
-"""Fields of lines that are numbers of labels."""
+"""Fields of lines that are numbers of labels, with the field of `Part` that has the labels."""
 
 Move = tuple[str, str, str, str]
-"""What changes: a route, who was asked and who would be, and why."""
+"""A kind of change: route, old choice, new choice and reason."""
 
 
 class Flow(NamedTuple):
-    """Where a class goes: to which target, under which policy, and whether it sees placeholders."""
+    """Destination of a class: a target under a policy, and whether it sees placeholders."""
 
     data_class: str
     policy: str
@@ -69,7 +69,7 @@ class Flow(NamedTuple):
 
 
 class TargetTotals(NamedTuple):
-    """Of one target, where it answered alone: how often, and nano-USD observed and expected."""
+    """Totals of a target's answers without another target: count, and actual and expected nano-USD."""
 
     answers: int = 0
     observed: int = 0
@@ -80,12 +80,12 @@ class TargetTotals(NamedTuple):
 
 
 def number_of(numbers: dict[K, int], label: K) -> int:
-    """Labels are numbered as they come."""
+    """Returns the number of a label, which is added if it is new."""
     return numbers.setdefault(label, len(numbers))
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """Lines (`LINES`) hold numbers of labels (`NUMBERED`)."""
+    """Results of a range. Lines (`LINES`) refer to labels by number (`NUMBERED`)."""
 
     rows: Lines
     changed: Lines
@@ -102,7 +102,7 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 def joined(parts: Sequence[Part]) -> Part:
-    """In the order of the parts, which is that of time; lines get the numbers of the whole. Below 0: there is none."""
+    """Joins parts in the order of time, and renumbers their labels; numbers below 0 stand for no label."""
     labels: dict[str, dict[Any, int]] = {name: {} for name in NUMBERED.values()}
     lines = {name: [np.zeros(0, kind)] for name, kind in LINES.items()}
     totals: dict[str, TargetTotals] = {}
@@ -133,14 +133,14 @@ def joined(parts: Sequence[Part]) -> Part:
     )
 
 
-# The new policy's budgets in the order of time: who would have found one used up.
+# The new policy's budgets in the order of time, to find the requests that they would stop.
 
 
 def stopped(charges: Lines, accounts: Sequence[Account], paid: Vector) -> NDArray[np.intp]:
-    """[rows]: the account that stops a request, or −1. `charges` go by rows; `paid` [rows]: nano-USD.
+    """Returns [rows]: the account that stops a request, or −1. `charges` are by row, `paid` [rows] in nano-USD.
 
-    An account stops every request once its limit is reached; all of them begin empty. No request waits, and holds are
-    not played: each request is charged before the next one comes.
+    An account stops every request once its limit is reached; all of them begin empty. Holds and parallel requests are
+    not simulated: each request is charged before the next one comes.
     """
     by = np.full(len(paid), -1, np.intp)
     booked: dict[str, dict[int, float]] = defaultdict(dict)
@@ -156,7 +156,7 @@ def stopped(charges: Lines, accounts: Sequence[Account], paid: Vector) -> NDArra
 
 
 def _spent(booked: dict[int, float], account: Account) -> float:
-    """In its window; what is older is forgotten."""
+    """Returns the amount in the account's window, and removes older amounts."""
     if account.since_ms == account.window_start_ms:
         return booked.get(account.window_start_ms, 0.0)
     for start in [start for start in booked if start < account.since_ms]:
@@ -164,13 +164,13 @@ def _spent(booked: dict[int, float], account: Account) -> float:
     return sum(booked.values())
 
 
-# What a choice is expected to cost, target by target, and how likely it ends in a right answer.
+# Expected cost of a choice, by target, and its pass rate.
 
 _FREE = np.array([1.0, 0.0])
 
 
 class ExpectedValue(NamedTuple):
-    """Expected nano-USD of the first target and of the second, and the pass rate of what is given in the end."""
+    """Expected nano-USD of the first and second target, and the pass rate of the final answer."""
 
     first: float
     second: float
@@ -181,7 +181,7 @@ _UNKNOWN, _NOTHING = ExpectedValue(nan, nan, nan), ExpectedValue(0.0, 0.0, 0.0)
 
 
 def alone(side: PolicyReplay, record: Stored, target: Target, weighed: Sequence[Weighed] = ()) -> ExpectedValue:
-    """Expected nano-USD and pass rate of a target that is asked alone. `weighed`: what the decision has worked out."""
+    """Returns the value of asking one target; `weighed` are values that the decision has computed already."""
     for each in weighed:
         if each.target == target.id:
             return ExpectedValue(each.cost_nano, 0.0, each.p)
@@ -193,8 +193,8 @@ def alone(side: PolicyReplay, record: Stored, target: Target, weighed: Sequence[
 
 
 def expected(side: PolicyReplay, record: Stored, choice: Choice, weighed: Sequence[Weighed] = ()) -> ExpectedValue:
-    """As the strategy itself values it: a pair by the chance that its second is asked. A hedge's second is taken
-    not to be asked, as is mostly so. A refusal costs nothing, and is never right."""
+    """Returns the value of a choice as its strategy computes it: of a pair, by the probability that the second target
+    is asked. A hedge counts as its first target only. A refusal costs nothing and never passes."""
     if not choice.target:
         return _NOTHING
     first, second = side.targets.get(choice.target), side.targets.get(choice.second)
@@ -216,14 +216,14 @@ def _pair(choice: Choice, strategy: Strategy, cost: Vector, p: Vector) -> Cascad
     return cascade_value(cost, p, VerifierQuality(*accepts))
 
 
-# Why a decision changes, in the words that decisions have anyway.
+# Reasons for changed decisions, in the words of decisions.
 
 _POLICY_REASONS = frozenset({"not_allowed", "evidence_expired", "data_class", "region", "capability", "unpriced"})
-"""Reasons whose detail is of the policy alone: others have numbers of the request in it."""
+"""Reasons whose detail depends only on the policy; details of others contain numbers of the request."""
 
 
 def why(record: Stored, decided: NewDecision, new: PolicyReplay) -> str:
-    """`decided` is another choice than the stored one."""
+    """Returns why a decision changes; its new choice must differ from the recorded one."""
     before, after, decision = record.choice, decided.choice, decided.decision
     if decision is None:
         return "the policy has no such route, or the key may not name it"
@@ -241,7 +241,7 @@ def why(record: Stored, decided: NewDecision, new: PolicyReplay) -> str:
 
 
 def _left(target: str, plan: Plan, new: PolicyReplay) -> str:
-    """Why `target` is not first any more."""
+    """Returns why `target` is not the first choice any more."""
     dropped = next((each for each in plan.dropped if each.target == target), None)
     if dropped is not None:
         return _reason(dropped)
@@ -259,18 +259,18 @@ def _reason(dropped: Dropped) -> str:
     return f"{dropped.target} {dropped.reason}{detail}"
 
 
-# One stretch of the ledger, request by request: what was done, and what the new policy would do.
+# Reading a range of the ledger: what was done for each request, and what the new policy would do.
 
 BUCKETS = 4_096
-"""Clusters that intervals are made of: sessions, and hours of requests without one, thrown together at random."""
+"""Number of clusters for intervals: sessions, or hours of requests without one, assigned by hash."""
 MOST_SEEN = 128
-"""Answers of a target, in one stretch, that its expected cost is compared with."""
+"""Maximum number of a target's answers, per range, that are compared with its expected cost."""
 Wanted = Callable[[Stored], bool]
 Scores = Callable[[str], float | None]
 
 
 class ReplayReader:
-    """`take` each request, then the `part`. `scores`: how good an answer was, by its request's id."""
+    """Collects requests with `take`; `part` returns the results. `scores` returns an answer's score by request id."""
 
     def __init__(self, compared: Policies, callers: Mapping[str, Caller], wanted: Wanted, scores: Scores) -> None:
         self._compared, self._new = compared, compared.new
@@ -324,8 +324,8 @@ class ReplayReader:
         return number_of(self._labels[NUMBERED[field]], label)
 
     def _repriced(self, record: Stored, old: PolicyReplay | None) -> bool:
-        """The new policy has another model or price behind the target that it stays with; without the old policy the
-        decision tells the model."""
+        """Whether the new policy has another model or price behind an unchanged target. Without the old policy, only
+        the model is compared, with that of the decision."""
         name = record.choice.target
         target, before = self._new.config.targets.get(name), old.config.targets.get(name) if old else None
         if target is None or before is None:
@@ -336,7 +336,7 @@ class ReplayReader:
         return self._terms[id(old), name]
 
     def _learned(self, record: Stored, old: PolicyReplay | None, decided: NewDecision) -> bool:
-        """Its own policy would decide so too by now: that is no merit of the new one, which would still let it be."""
+        """Whether the old policy would decide the same by now, and the new one still allows the old choice."""
         if old is None or decided.decision is None:
             return False
         plan = decided.decision.plan
@@ -350,7 +350,7 @@ class ReplayReader:
         return True
 
     def _line(self, record: Stored, decided: NewDecision | None) -> None:
-        """`decided`: where it changes."""
+        """Adds the line of a request; `decided` is its new decision, if that is a change."""
         before = REFUSED if not record.choice.target else SERVED if record.answered else UNANSWERED
         after = before
         choice = record.choice if decided is None else decided.choice
@@ -390,7 +390,7 @@ class ReplayReader:
         )
 
     def _p_before(self, record: Stored, old: PolicyReplay | None, weighed: Sequence[Weighed]) -> float:
-        """By what is known today; where the target is gone, by what was known then."""
+        """Returns the old choice's pass rate as known today, or as of then if its target no longer exists."""
         name = record.choice.target
         if old is None or same(old.targets.get(name), self._new.targets.get(name)):
             p = expected(self._new, record, record.choice, weighed).p
@@ -399,7 +399,7 @@ class ReplayReader:
         return next((each.p for each in record.document.weighed if each.target == name), p) if isnan(p) else p
 
     def _compare(self, record: Stored, old: PolicyReplay | None) -> None:
-        """What an answer cost, with what it is expected to cost."""
+        """Adds an answer's actual and expected cost to the totals of its target."""
         name = record.choice.target
         known = self._totals.get(name, TargetTotals())
         if (
@@ -415,7 +415,7 @@ class ReplayReader:
         self._totals[name] = known.plus(TargetTotals(1, record.spent, alone(self._new, record, target).first))
 
     def _try(self, record: Stored, decided: NewDecision) -> None:
-        """An experiment that asked whom the new policy would choose."""
+        """Adds an experiment that asked the new policy's choice."""
         if not record.document.explored or decided.decision is None or not record.answered:
             return
         tried = record.trial(decided.decision.plan)
@@ -432,7 +432,7 @@ class ReplayReader:
         )
 
     def _charge(self, record: Stored, route: str, targets: tuple[str, ...]) -> None:
-        """The pots of the new policy that it would be charged to; what was not sent then is not charged now."""
+        """Adds the new policy's accounts that a request is charged to; requests that were not sent are not charged."""
         if not self._limited or not targets or not (record.row.attempts or not record.choice.target):
             return
         rules = self._new.rules

@@ -1,4 +1,4 @@
-"""`lowpass replay`: which requests, in which processes, and the result."""
+"""`lowpass replay`: selects the requests, distributes them over processes, and builds the result."""
 
 import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from router.types.clock import now_ms
 from router.types.request import Caller
 from router.types.tables import patterns
 
-# Which requests are replayed, by what decisions and rows say of them.
+# Selection of the requests to replay, by their decisions and rows.
 
 DIMENSIONS: Mapping[str, Callable[[Stored], Label]] = {
     "route": lambda record: record.row.route,
@@ -39,19 +39,19 @@ DIMENSIONS: Mapping[str, Callable[[Stored], Label]] = {
 
 
 def wanted(where: Collection[LabelFilter]) -> Callable[[Stored], bool]:
-    """All of `where` must hold. Raises ValueError for another dimension."""
+    """Returns a predicate that is true if all filters hold. Raises ValueError for an unknown dimension."""
     unknown = sorted({condition.dimension for condition in where} - set(DIMENSIONS))
     if unknown:
         raise ValueError(f"replay can't be filtered by {unknown[0]}: it knows {', '.join(DIMENSIONS)}")
     return lambda record: all(each.holds(DIMENSIONS[each.dimension](record) or None) for each in where)
 
 
-# Which stretch of which traffic, as people say it: since, until, and filters.
+# The time range and filters of a replay, from the parameters that users write.
 
 
 def stretch(ledger: Ledger, question: Parameters) -> tuple[int | None, int | None, tuple[LabelFilter, ...]]:
-    """As `replay` wants it: since, until, where. Raises a 400 `ClientError` for what makes no sense, or the ledger does
-    not know."""
+    """Returns the arguments `since_ms`, `until_ms` and `where` of `replay`. Raises `ClientError` 400 for invalid
+    values, or labels that the ledger does not have."""
     about = request_of(_ASKABLE, question, now_ms())
     with ledger.reading() as connection:
         source = LedgerView(connection=connection, request=about, targets={})
@@ -61,17 +61,17 @@ def stretch(ledger: Ledger, question: Parameters) -> tuple[int | None, int | Non
 _ASKABLE = Definition(name="replay", where=tuple(DIMENSIONS))
 
 
-# The stretches of a ledger, read by one process or several.
+# Ranges of the ledger, read by one process or by several.
 
 _SCORES: str = patterns("ledger/data/sql.yaml")["query"]["scores"]
 
 
 _here: list[Callable[[PositionRange], Part]] = []
-"""Reads a stretch; of this process, for those that are forked from it."""
+"""Function that reads a range; set before the fork, so that forked processes inherit it."""
 
 
 def parts(read: Callable[[PositionRange], Part], every: Sequence[PositionRange], processes: int) -> list[Part]:
-    """In the order of time. More than one process: forked, so this one must have no threads and no event loop."""
+    """Returns the parts in order of time. Several processes are forked from this one, which must have no threads."""
     if processes < 2 or len(every) < 2:
         return list(map(read, every))
     _here[:] = [read]
@@ -80,12 +80,12 @@ def parts(read: Callable[[PositionRange], Part], every: Sequence[PositionRange],
 
 
 def callers(connection: Connection) -> dict[str, Caller]:
-    """By the ids of keys, as keys are today; without tags, which rows have."""
+    """Returns callers by key id, as keys are today; tags are left out, because rows have them."""
     return {key.id: structs.replace(key.caller(), tags=()) for key in keys.every(connection)}
 
 
 def _begin() -> None:
-    """Nothing that is made here refers to itself, and looking for it would take half the time."""
+    """Turns off the garbage collector, which would take half the time; no reference cycles are created."""
     gc.freeze()
     gc.disable()
 
@@ -95,7 +95,7 @@ def _read(stretch: PositionRange) -> Part:
 
 
 def scores(connection: Connection) -> Callable[[str], float | None]:
-    """What was said of an answer last, by everyone who counts."""
+    """Returns a function for the latest score of an answer: the weighted mean of its sources, or None."""
 
     def score(identifier: str) -> float | None:
         verdicts = connection.execute(_SCORES, (identifier,)).fetchall()
@@ -105,22 +105,22 @@ def scores(connection: Connection) -> Callable[[str], float | None]:
     return score
 
 
-# The ledger's decisions again, under another policy: `replay` is all there is to call.
+# Replay of the ledger's decisions under another policy; `replay` is the entry point.
 
 MOST = 50
-"""Decisions that are listed one by one."""
+"""Maximum number of decisions that are listed individually."""
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
     policy: str
-    """Its hash, as decisions have it."""
+    """Hash of the policy, as in decisions."""
     since_ms: int | None
     until_ms: int | None
     routes: tuple[Effect, ...]
     total: Effect
     tables: Mapping[str, Sequence[Line]]
-    """Of `reports.yaml` below `replay`, in nano-USD: what changes and the decisions that do, those of the most money
-    first; where data goes; what answers cost compared with what was expected; and what can't be known, by its code."""
+    """Rows of the tables of `reports.yaml` below `replay`, in nano-USD: changes and single decisions by money,
+    descending; where data goes; actual compared with expected cost of answers; and what can't be known, by its code."""
 
 
 def replay(
@@ -132,16 +132,16 @@ def replay(
     others: Sequence[Config] = (),
     processes: int = 1,
 ) -> Replayed:
-    """`config`: the policy to try. `others`: policies that the recorded decisions may be of, such as the one in force:
-    what would be decided otherwise under them too, by what is known today, is no change.
+    """Replays decisions under the policy `config`. `others` are policies under which they may have been recorded, such
+    as the one in force: a decision that these too would now make differently does not count as a change.
 
-    No target is called, and nothing is written. Not inside an event loop; with several processes, in a process
-    without threads. Raises `LedgerUnavailable`, and ValueError for a `where` of what requests don't have.
+    Calls no target and writes nothing. Must not run inside an event loop or, with several processes, in a process with
+    threads. Raises `LedgerUnavailable`, and ValueError for an unknown dimension in `where`.
     """
     sides, chosen = compared(config, others, ledger), wanted(where)
 
     def read(stretch: PositionRange) -> Part:
-        """As of one moment."""
+        """Replays a range, read as of one moment."""
         with ledger.reading() as connection:
             reader = ReplayReader(sides, callers(connection), chosen, scores(connection))
             for row in decided(connection, stretch, since_ms, until_ms):
@@ -172,7 +172,7 @@ def replay(
     )
 
 
-# A replay as a report: one row a route, and below it every table that has something in it.
+# A replay as a report: one row per route, and below it all tables that are not empty.
 
 NAME = "replay"
 
@@ -190,11 +190,11 @@ def as_report(replayed: Replayed) -> Report:
 
 
 LEAST_PASSES = 0.05
-"""Right answers that are told from none."""
+"""Minimum number of right answers that the verdict mentions."""
 
 
 def verdict(replayed: Replayed) -> str:
-    """In one sentence: "$1.52 dearer and 13.8 fewer right answers: no"."""
+    """Returns the result in one sentence: "$1.52 dearer and 13.8 fewer right answers: no"."""
     total, terms = replayed.total, any(code == "repriced" for code, *_ in replayed.tables["unknown"])
     besides = "; another price or model behind a target is not looked at where decisions stay" if terms else ""
     if not total.changed:

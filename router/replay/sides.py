@@ -1,4 +1,4 @@
-"""Stored requests decided again: what was known then, and both policies."""
+"""Recorded requests and the policies that decide them again, with the health of targets as of then."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,20 +30,20 @@ from router.types.decision import Decision, Plan, RequestProfile, Tactic, Weighe
 from router.types.request import Caller, Classification, Reading, Redacted, Request
 from router.types.target import Queue, QueueReader, Secret, Target, Task
 
-# Rows of the ledger → requests as they can be decided again.
+# Conversion of ledger rows to requests that can be decided again.
 
 _ENDED = ("settled", "released")
 LOWERED = "route"
-"""In a row's `lowered`: a budget sent it to another route than the one it named."""
+"""Value in a row's `lowered`: a budget moved the request to another route than the one it named."""
 
 
 class Choice(Struct, frozen=True):
-    """Whom a request goes to, how, and whether they see placeholders only. No target: it is refused."""
+    """Targets and tactic of a request, and whether it is redacted. Without a target the request is refused."""
 
     target: str = ""
     tactic: Tactic | None = None
     second: str = ""
-    """Where the tactic may ask another one."""
+    """Second target, which the tactic may ask."""
     redacted: bool = False
 
 
@@ -53,22 +53,22 @@ _OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued", "degraded")
 
 
 class ExperimentDraw(NamedTuple):
-    """`target`: whom the new policy would choose, and an experiment asked; empty where none did."""
+    """An experiment as a trial of the new policy. `target`: the new choice that the experiment asked, if it did."""
 
     target: str = ""
     supported: bool = False
-    """The new choice is another one, and chance might have asked it."""
+    """Whether the new choice differs from the old one and could have been asked by an experiment."""
 
 
 class Stored(Struct, frozen=True, gc=False):
-    """One request that was decided, and what came of it."""
+    """A recorded request with its decision and outcome."""
 
     row: RequestRow
     lowered: bool
     spent: int
-    """nano-USD."""
+    """Cost in nano-USD."""
     reading: Reading | None
-    """None: its text was not looked at, as with embeddings."""
+    """Reading of the request's text; None if the text was not read, as with embeddings."""
     answered: bool
     document: Explanation
     request: Request
@@ -77,8 +77,8 @@ class Stored(Struct, frozen=True, gc=False):
     task: Task
 
     def trial(self, plan: Plan) -> ExperimentDraw:
-        """Its experiment as a trial of another policy, whose plan this is. Only of single targets: experiments ask one
-        alone."""
+        """Returns the request's experiment as a trial of another policy with this plan. Applies to single targets only,
+        since experiments ask one target."""
         document = self.document
         if document.propensity >= 1 or not plan.steps:
             return ExperimentDraw()
@@ -86,13 +86,13 @@ class Stored(Struct, frozen=True, gc=False):
         if not new or new == _chosen(document.weighed):
             return ExperimentDraw()
         tried = new if document.explored and self.choice.target == new else ""
-        # Targets within all limits: each has some chance.
+        # Every target within all limits has some chance of being asked.
         able = any(row.target == new and row.why not in _OUT for row in document.weighed)
         return ExperimentDraw(tried, not plan.explored and able)
 
 
 def _chosen(weighed: Sequence[Weighed]) -> str:
-    """The choice without chance; empty where it is a pair."""
+    """Returns the choice without exploration; empty if it is a pair of targets."""
     return next((row.target for row in weighed if row.why in _CHOSEN), "")
 
 
@@ -100,7 +100,7 @@ _decoder, _UNSHAPED = msgspec.json.Decoder(Explanation), RequestProfile()
 
 
 def stored(row: RequestRow, callers: Mapping[str, Caller]) -> Stored | str:
-    """Else why it can't be decided again: "undecided", "unsettled", "unreadable" or "unshaped"."""
+    """Returns the request, or why it can't be replayed: "undecided", "unsettled", "unreadable" or "unshaped"."""
     if row.state not in _ENDED:
         return "unsettled"
     if row.document is None:
@@ -129,19 +129,19 @@ def stored(row: RequestRow, callers: Mapping[str, Caller]) -> Stored | str:
 
 
 def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str, bool]]) -> Choice:
-    """`steps`: targets, and whether they see placeholders only."""
+    """Builds a choice; `steps` are targets, each with whether it sees placeholders only."""
     if chosen is None:
         return REFUSED
     second = steps[1][0] if tactic is not None and len(steps) > 1 else ""
     return Choice(chosen, tactic, second, bool(steps and steps[0][1]))
 
 
-# What the ledger has taught so far of some targets, for decisions without a gateway.
+# What the ledger has taught about targets, for decisions outside a gateway.
 
 
 def forecasters(ledger: Ledger, targets: Sequence[Target]) -> Callable[[Sequence[Target], int], Forecaster]:
-    """Makes a `Forecaster` of some of the targets, whose prices stay fresh for so many ms. All know the same; nothing,
-    where there is no ledger, or one that can't be read. Not inside an event loop."""
+    """Returns a function that makes a `Forecaster` for some of the targets, with prices cached for `fresh_ms`. All
+    share what the ledger has taught, or nothing if it can't be read. Must not run inside an event loop."""
     every, learned = PassRateModel(), TargetStats()
     every.adopt(targets)
     with suppress(LedgerUnavailable):
@@ -158,10 +158,10 @@ def forecasters(ledger: Ledger, targets: Sequence[Target]) -> Callable[[Sequence
     return make
 
 
-# A policy as it decides with what is known today: the same knowledge for every policy that is compared.
+# A policy that decides with today's knowledge, which is the same for all policies that are compared.
 
 QUARTER_MS = 900_000
-"""Prices that depend on the time are looked up so often."""
+"""Interval in ms at which prices that depend on the time are looked up."""
 _ALWAYS_MS = 2**62
 _MOST_SETS = 4_096
 _RESTS, _DOWN = "circuit_open", "engine_down"
@@ -169,14 +169,14 @@ _DEFAULT = "default"
 
 
 class NewDecision(NamedTuple):
-    """`decision` is None where the policy has no such model, or the key may not name it."""
+    """A new choice; `decision` is None if the policy has no such model, or if the key may not name it."""
 
     choice: Choice
     decision: Decision | None
 
 
 class _Health(NamedTuple):
-    """Of targets, as it was then: failures of providers are not played anew."""
+    """Health of targets at the time of the request: failures of providers are not simulated."""
 
     rests: frozenset[str]
     degrades: frozenset[str]
@@ -187,10 +187,10 @@ class _Health(NamedTuple):
 
 
 class PolicyReplay:
-    """One policy."""
+    """A policy under which recorded requests are decided again."""
 
     def __init__(self, config: Config, targets: Sequence[Target], forecaster: Forecaster) -> None:
-        """`targets`: all that anything is known of."""
+        """`targets`: all targets for which forecasts exist."""
         self.rules: CompiledPolicy = index(config, Secret(new_id()))
         self.targets = {target.id: target for target in targets}
         self.forecaster = forecaster
@@ -221,18 +221,18 @@ class PolicyReplay:
         return NewDecision(_choice(steps[0][0] if steps else None, decision.plan.tactic, steps), decision)
 
     def named(self, record: Stored) -> str:
-        """The route that it is decided by: a budget may have sent it to another one than it named."""
+        """Returns the model to decide by: the row's route if a budget changed it, else what the request named."""
         return record.row.route if record.lowered and record.row.route in self.config.routes else record.request.model
 
     def unknown(self, record: Stored) -> list[str]:
-        """What of a request this policy would have to know, and is not kept."""
+        """Returns which inputs that this policy needs were not recorded: "class", "redaction"."""
         causes, left = record.document.classification.causes, record.document.shape.redacted
         lacks = any(cause.data_class not in self._ranks and cause.by != _DEFAULT for cause in causes)
         unread = left is None and any(cause.data_class in self._redactable for cause in causes)
         return [*(["class"] if lacks else ()), *(["redaction"] if unread else ())]
 
     def classified(self, record: Stored) -> Classification:
-        """The request as this policy sees it: a class that it lacks is every class, as with what sessions have seen."""
+        """Returns the classification under this policy: all of its classes if it lacks one of the recorded ones."""
         stored_classes = record.document.classification
         causes = frozenset([cause.data_class for cause in stored_classes.causes if cause.by != _DEFAULT])
         known = self._sets.get(causes)
@@ -254,7 +254,7 @@ class PolicyReplay:
         )
 
     def _redacted(self, record: Stored, classes: frozenset[str]) -> Redacted | None:
-        """What was left then, what this policy would not redact, and what it would leave."""
+        """Joins the classes that the recorded redaction left, those not redacted here, and those redacted to."""
         names = classes & self._redactable
         if record.document.shape.redacted is None or not names:
             return None
@@ -264,27 +264,27 @@ class PolicyReplay:
 
 
 class Policies(NamedTuple):
-    """The policy that is tried, and by their hashes those that decisions may be of."""
+    """The policy to try, and by hash the policies under which decisions may have been recorded."""
 
     new: PolicyReplay
     old: Mapping[str, PolicyReplay]
 
 
 def same(before: Target | None, after: Target | None) -> bool:
-    """The same target at the same price, whatever its key, and whichever file says so."""
+    """Whether two targets are the same and have the same price; API keys and price versions are ignored."""
     if before is None or after is None:
         return before is after
     return before is after or _bare(before) == _bare(after)
 
 
 def repriced(before: Target, after: Target) -> bool:
-    """Another model, or another price, behind the same name."""
+    """Whether the model or the price behind a target's name differs."""
     return _bare(before).model != _bare(after).model
 
 
 @lru_cache(maxsize=4_096)
 def same_rules(old: PolicyReplay, new: PolicyReplay, model: str) -> bool:
-    """The same rules for requests that name `model`: then what is known today can't tell both apart."""
+    """Whether both policies have the same rules for requests for `model`, so that their decisions can't differ."""
     before, after = old.rules.routes.get(model), new.rules.routes.get(model)
     if old is new or before is None or after is None:
         return old is new or before is after
@@ -297,7 +297,7 @@ def same_rules(old: PolicyReplay, new: PolicyReplay, model: str) -> bool:
 
 
 def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Policies:
-    """Each side knows the targets of all: whatever was observed counts on both."""
+    """Returns the policies to compare, each with forecasts for the targets of all policies."""
     rest = [other for other in others if other != config]
     targets = _joined([config, *rest])
     prices = [target.model.price for policy in (config, *rest) for target in policy.targets.values()]
@@ -315,12 +315,12 @@ def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Polici
 def _bare(target: Target) -> Target:
     price = target.model.price
     unnamed = None if price is None else structs.replace(price, version="")
-    provider = structs.replace(target.provider, prices={})  # of models that may answer in others' place
+    provider = structs.replace(target.provider, prices={})  # prices of models that may answer in place of others
     return structs.replace(target, api_key=None, provider=provider, model=structs.replace(target.model, price=unnamed))
 
 
 def _joined(configs: Iterable[Config]) -> tuple[Target, ...]:
-    """Of targets of the same name the first."""
+    """Merges targets; of those with the same name the first is used."""
     targets: dict[str, Target] = {}
     for config in configs:
         for name, target in config.targets.items():
@@ -329,7 +329,7 @@ def _joined(configs: Iterable[Config]) -> tuple[Target, ...]:
 
 
 def _asks(record: Stored) -> QueueReader | None:
-    """As it was then: how busy engines were is not played anew."""
+    """Returns the recorded state of queues, if any; the load of engines is not simulated."""
     document = record.document
     down = [dropped.target for dropped in document.dropped if dropped.reason == _DOWN]
     if not (document.queued or down):
