@@ -1,4 +1,4 @@
-"""The architecture of a model from its `config.json` or GGUF file, parameters counted."""
+"""The architecture of a model, with its number of parameters, from its `config.json` or GGUF file."""
 
 import struct
 from collections import Counter
@@ -13,17 +13,17 @@ from msgspec import Struct
 from local_serving import EngineError
 from local_serving.spec import Architecture, Attention, Vllm
 
-# A model's `config.json`, as Hugging Face has it, → its architecture: parameters are counted tensor by tensor.
+# Architecture from a Hugging Face `config.json`; parameters are counted tensor by tensor.
 #
-# Known: Llama, Mistral, Qwen 2 to 3-Next, Mixtral, DeepSeek 2 and 3, GLM 4, Gemma 2 and 3, GPT-OSS, Llama 4, Granite
-# 4. Norms, biases and vision towers are left out: well below 1 % of a language model.
+# Supported: Llama, Mistral, Qwen 2 to 3-Next, Mixtral, DeepSeek 2 and 3, GLM 4, Gemma 2 and 3, GPT-OSS, Llama 4 and
+# Granite 4. Norms, biases and vision towers are left out: they are well below 1 % of a language model.
 
 Config = Mapping[str, Any]
-"""Its numbers are taken as they are: a folder's own files are trusted as its weights are."""
+"""A model's configuration. Its values are not validated: the folder is as trusted as its weights."""
 
 
 def of_config(config: Config) -> Architecture:
-    """Raises KeyError with the key that is missing."""
+    """Returns the architecture of a configuration. Raises KeyError with the name of a missing key."""
     config = {**config, **config.get("text_config", {})}
     kinds = _kinds(config)
     mixers = {kind: _mixer(config, kind) for kind in set(kinds)}
@@ -44,7 +44,7 @@ def of_config(config: Config) -> Architecture:
 
 
 def _kinds(config: Config) -> list[str]:
-    """Of each layer: "full", "sliding", "latent", "delta" or "mamba"."""
+    """Returns the kind of each layer: "full", "sliding", "latent", "delta" or "mamba"."""
     count = config["num_hidden_layers"]
     if "kv_lora_rank" in config:
         return ["latent"] * count
@@ -54,7 +54,7 @@ def _kinds(config: Config) -> list[str]:
     every = config.get("full_attention_interval")
     if every and "linear_num_value_heads" in config:
         return ["full" if index % every == every - 1 else "delta" for index in range(count)]
-    if config.get("no_rope_layers"):  # Llama 4: 0 stands for a layer without rotation, which sees everything
+    if config.get("no_rope_layers"):  # Llama 4: 0 marks a layer without rotary embedding, which has full attention
         return ["sliding" if rotated else "full" for rotated in config["no_rope_layers"]]
     pattern = config.get("sliding_window_pattern")
     if pattern and config.get("sliding_window"):
@@ -87,7 +87,7 @@ def _attention(config: Config, kind: str, layers: int) -> Attention:
 
 
 def _mixer(config: Config, kind: str) -> int:
-    """Parameters of a layer's attention, or of what stands in its place."""
+    """Returns the number of parameters of a layer's attention, or of the layer that replaces it."""
     hidden, heads = config["hidden_size"], config.get("num_attention_heads", 0)
     if kind == "latent":
         rope, plain, latent = config["qk_rope_head_dim"], config["qk_nope_head_dim"], config["kv_lora_rank"]
@@ -103,23 +103,23 @@ def _mixer(config: Config, kind: str) -> int:
         inner, groups, state = _mamba_widths(config)
         projections = 2 * inner + 2 * groups * state + config["mamba_n_heads"]
         return int(hidden * (projections + inner) + (inner + 2 * groups * state) * config["mamba_d_conv"])
-    gate = 2 if "linear_num_value_heads" in config else 1  # Qwen3-Next's queries carry a gate
+    gate = 2 if "linear_num_value_heads" in config else 1  # Qwen3-Next's queries include a gate
     return int(hidden * _head_dim(config) * (heads * gate + 2 * _kv_heads(config) + heads))
 
 
 def _delta_widths(config: Config) -> tuple[int, int]:
-    """Of all keys, and of all values."""
+    """Returns the total width of all keys, and of all values."""
     key = config["linear_num_key_heads"] * config["linear_key_head_dim"]
     return key, config["linear_num_value_heads"] * config["linear_value_head_dim"]
 
 
 def _mamba_widths(config: Config) -> tuple[int, int, int]:
-    """Inner width, groups, state."""
+    """Returns inner width, groups and state size."""
     return config["mamba_expand"] * config["hidden_size"], config["mamba_n_groups"], config["mamba_d_state"]
 
 
 def _state_bytes(config: Config, kind: str) -> int:
-    """16 bits a number, as vLLM keeps the states of 16-bit models unless told otherwise."""
+    """Returns the state's size in bytes, at 16 bits per number, vLLM's default for 16-bit models."""
     if kind == "delta":
         key, value = _delta_widths(config)
         recurrent = config["linear_num_value_heads"] * config["linear_key_head_dim"] * config["linear_value_head_dim"]
@@ -134,7 +134,7 @@ def _experts(config: Config) -> int:
 
 
 def _feed_forward(config: Config, index: int) -> tuple[int, int]:
-    """Parameters of a layer, and how many of them a token goes through."""
+    """Returns the feed-forward parameters of a layer, and those that a token uses."""
     hidden, experts = config["hidden_size"], _experts(config)
     every = config.get("interleave_moe_layer_step") or config.get("decoder_sparse_step") or 1
     dense = index < config.get("first_k_dense_replace", 0) or index in config.get("mlp_only_layers", ())
@@ -142,7 +142,7 @@ def _feed_forward(config: Config, index: int) -> tuple[int, int]:
         size = 3 * hidden * config.get("intermediate_size_mlp", config["intermediate_size"])
         return size, size
     expert = 3 * hidden * (config.get("moe_intermediate_size") or config["intermediate_size"])
-    # Of the experts that every token goes through.
+    # Experts that every token uses.
     shared = config.get("shared_expert_intermediate_size") or config.get("shared_intermediate_size")
     if config.get("model_type") in ("llama4", "llama4_text"):
         shared = config["intermediate_size"]
@@ -151,19 +151,19 @@ def _feed_forward(config: Config, index: int) -> tuple[int, int]:
     return always + experts * expert, always + int(config["num_experts_per_tok"]) * expert
 
 
-# The head of a GGUF file: what it says of its model, and the shapes of its tensors. No weights are read.
+# The head of a GGUF file: its metadata and the shapes of its tensors. No weights are read.
 #
 # Format: ggml's docs/gguf.md, versions 2 and 3, little-endian.
 
 _PLAIN = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 _KEPT = 1024
-"""Longer arrays are vocabularies: only their lengths are kept."""
+"""Maximum length of an array that is kept; longer ones are vocabularies, of which only the length is kept."""
 _LONGEST = 1 << 20
 
 
 class GgufHead(Struct, frozen=True):
-    """`shapes`: of the tensors, by name. `bytes` of the whole file."""
+    """Head of a GGUF file. `shapes`: shape of each tensor by name; `bytes`: size of the whole file."""
 
     metadata: dict[str, Any]
     shapes: dict[str, tuple[int, ...]]
@@ -174,12 +174,12 @@ class GgufHead(Struct, frozen=True):
         return sum(map(prod, self.shapes.values()))
 
     def says(self, key: str, default: Any = None) -> Any:
-        """`key` under the name of the architecture, as in "llama.block_count"."""
+        """Returns the value of a key below the architecture's name, as in "llama.block_count"."""
         return self.metadata.get(f"{self.metadata.get('general.architecture')}.{key}", default)
 
 
 def read_head(path: Path) -> GgufHead:
-    """Raises `EngineError` where it is no GGUF file, or ends too soon."""
+    """Reads the head of a GGUF file. Raises `EngineError` if the file has another format or is truncated."""
     try:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF" or _number(file, "<I") not in (2, 3):
@@ -190,7 +190,7 @@ def read_head(path: Path) -> GgufHead:
             for _ in range(tensors):
                 name = _text(file)
                 shapes[name] = tuple(_number(file, "<Q") for _ in range(_number(file, "<I")))
-                file.seek(4 + 8, 1)  # its type and its offset
+                file.seek(4 + 8, 1)  # tensor type and offset
     except OSError as error:
         raise EngineError(f"{path} can't be read: {error.strerror}: set `file` to a model of your own") from error
     except (struct.error, KeyError, UnicodeDecodeError) as error:
@@ -210,7 +210,7 @@ def _text(file: BinaryIO) -> str:
 
 
 def _value(file: BinaryIO, kind: int) -> Any:
-    """Of an array its values, or its length where it is long."""
+    """Reads a value; of a long array only the length."""
     if kind == _STRING:
         return _text(file)
     if kind != _ARRAY:
@@ -226,11 +226,11 @@ def _value(file: BinaryIO, kind: int) -> Any:
     return length
 
 
-# Where a spec's architecture comes from: its own words, the model's folder, or its GGUF file.
+# The architecture of a spec: stated in the spec, or read from the model's folder.
 
 
 def architecture(spec: Vllm) -> Architecture:
-    """Raises `EngineError` where nothing says it, or the model's folder is missing."""
+    """Returns a spec's architecture. Raises `EngineError` if it is unknown, or if the model's folder is missing."""
     if spec.architecture is not None:
         for key in ("attention", "hidden", "vocabulary"):
             if not getattr(spec.architecture, key):
@@ -254,7 +254,7 @@ def architecture(spec: Vllm) -> Architecture:
 
 
 def of_gguf(name: str, head: GgufHead) -> Architecture:
-    """Raises `EngineError` where the file does not say it."""
+    """Returns the architecture of a GGUF file. Raises `EngineError` if the file does not state it."""
     try:
         total, experts = head.parameters, head.says("expert_count", 0)
         active = head.says("expert_used_count", 0) if experts else 0
@@ -276,7 +276,7 @@ def of_gguf(name: str, head: GgufHead) -> Architecture:
 
 
 def _layers(head: GgufHead, kv_heads: int) -> list[Attention]:
-    """Files do not say which layers slide: in Gemma 3 all but each sixth, elsewhere none is taken to."""
+    """Returns the layers; files don't mark sliding ones: all but every sixth layer in Gemma 3, none elsewhere."""
     count, window = head.says("block_count"), head.says("attention.sliding_window", 0)
     width = head.says("attention.key_length") or head.says("embedding_length") // head.says("attention.head_count")
     sliding = count - count // 6 if window and head.metadata["general.architecture"] == "gemma3" else 0

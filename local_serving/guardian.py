@@ -1,9 +1,9 @@
-"""A parent that never hangs: it starts an engine, and sees to it that nothing of it outlives whoever wanted it.
+"""The parent process of an engine, which ends the engine when the process that wanted it is gone.
 
-`python -I -S guardian.py COMMAND…`: says "guards PID" and is the parent of the engine, which has a group of its own.
-When its standard input ends, whoever wanted the engine is gone: SIGTERM, a moment, SIGKILL to the whole group. SIGTERM
-to it is passed on. When the engine ends, what is left of its group is killed, and the status is the engine's (128 + N:
-ended by signal N, as shells say it). It knows the standard library only, so that it is small and starts at once.
+`python -I -S guardian.py COMMAND…` starts the engine in its own process group and prints "guards PID". When standard
+input ends, it sends the engine SIGTERM and, after `GRACE_S`, SIGKILL to its group. SIGTERM is passed on. When the
+engine ends, the rest of its group is killed, and its exit status is returned (128 + N for signal N, as in shells). The
+guardian uses the standard library only, so that it is small and starts at once.
 """
 
 import ctypes
@@ -18,14 +18,14 @@ from time import sleep
 
 GUARDS = "guards "
 GRACE_S = 5.0
-"""Between SIGTERM and SIGKILL once nobody is left who wants answers."""
+"""Time in seconds between SIGTERM and SIGKILL, once standard input has ended."""
 _PR_SET_PDEATHSIG = 1
-"""<linux/prctl.h>"""
+"""From <linux/prctl.h>."""
 
 
 def main(command: list[str]) -> int:
     try:
-        # The engine's input is a pipe from here: what reads it until its end, ends even if this process is killed.
+        # The engine's stdin is a pipe from here: an engine that reads it until its end ends with this process.
         engine = subprocess.Popen(  # noqa: S603 - the spec is the operator's
             command, stdin=subprocess.PIPE, process_group=0, preexec_fn=_dying_with_us()
         )
@@ -44,7 +44,7 @@ def main(command: list[str]) -> int:
 
 
 def _end_unwanted(engine: "subprocess.Popen[bytes]") -> None:
-    """Ends the engine once nobody wants it any more."""
+    """Ends the engine once standard input has ended."""
     while os.read(0, 64):
         pass
     engine.terminate()
@@ -58,14 +58,14 @@ def _kill(engine: "subprocess.Popen[bytes]") -> None:
 
 
 def _dying_with_us() -> Callable[[], None] | None:
-    """For the engine itself; what it starts is for its group, and for whoever finds the guardian killed."""
+    """Returns a function that lets the engine be killed with this process, on Linux; its children are not included."""
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def bind() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it was killed just before
+        if os.getppid() != parent:  # the guardian was killed just before
             os._exit(1)
 
     return bind

@@ -1,7 +1,7 @@
-"""The child process around llama.cpp's own HTTP server: `python -m local_serving.llamacpp SPEC PORT`.
+"""The child process that runs llama.cpp's HTTP server: `python -m local_serving.llamacpp SPEC PORT`.
 
-A process of its own, because an abort in C++ would take the gateway along. It lives until its standard input ends, so
-that it never outlives a parent that was killed. SPEC is JSON, read as it is: what checks specs takes time and memory.
+It is a separate process because an abort in C++ would end the gateway too. It exits when its standard input ends, so
+that it never outlives a killed parent. SPEC is JSON and not validated, because validation takes time and memory.
 """
 
 import json
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 LISTENING = "listening on"
-"""Starts the one line that says that requests are served from now on."""
+"""Start of the line that the process prints once it serves requests."""
 CHECKPOINTS = 2
-"""Copies that a stream keeps of its layers with a window; llama.cpp's own 32 would take 0.5 GB of a model of 0.3 GB."""
+"""Checkpoints of sliding-window layers per stream; llama.cpp's default of 32 would take 0.5 GB for a 0.3 GB model."""
 _ERRORS_ONLY = 1
 _BLOCK = 1 << 20
 _LATE_S = 5.0
-"""llama.cpp logs from a thread of its own: by then it has said why it failed."""
+"""Maximum wait, in seconds, for the reason of a failure, which llama.cpp logs from another thread."""
 _MOST_THREADS = 8
-"""A small model is bound by memory; further threads would only spin at its barriers."""
+"""Maximum number of threads; a small model is limited by memory, and more threads would only spin at barriers."""
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def _die_with_parent() -> None:
 
 
 def _serve(spec: "Llamacpp", port: int) -> Any:
-    """llama.cpp's server, listening; it serves from threads of its own for as long as the object lives."""
+    """Returns llama.cpp's server, which listens and serves in its own threads as long as the object exists."""
     path = model_path(spec)
     if reason := taken(port):
         raise EngineError(f"can't listen on {HOST}:{port}: {reason}")
@@ -65,7 +65,7 @@ def _serve(spec: "Llamacpp", port: int) -> Any:
         import xllamacpp
     except ModuleNotFoundError as error:
         raise EngineError("the package xllamacpp is missing: install requirements/runtime.txt") from error
-    except ImportError as error:  # on a bare system it misses libgomp
+    except ImportError as error:  # libgomp is missing on minimal systems
         raise EngineError(f"xllamacpp can't be loaded: {error}: install that system library") from error
     with _native_output() as output:
         try:
@@ -75,7 +75,7 @@ def _serve(spec: "Llamacpp", port: int) -> Any:
 
 
 def model_path(spec: "Llamacpp") -> Path:
-    """The model's file. Its package is located, not imported: it would import an engine that we replace."""
+    """Returns the model's file. Its package is located but not imported, because that would import another engine."""
     if spec.parts is not None:
         return _joined(spec.file, spec.parts)
     folder = Path()
@@ -93,14 +93,14 @@ def model_path(spec: "Llamacpp") -> Path:
 
 
 def _joined(file: str, parts: "Parts") -> Path:
-    """The whole file. Its name begins with its digest, and it has that name only once it is whole.
+    """Returns the path of the joined file, whose name starts with its digest; it is created if it is missing.
 
     Raises `EngineError`.
     """
     folder = Path(os.environ.get("LOWPASS_HOME") or "~/.lowpass").expanduser() / "models"
     path = folder / f"{parts.sha256[:12]}-{file}"
     if not path.is_file():
-        # Packages are located, not imported: only their files are wanted.
+        # Packages are located but not imported: only their files are needed.
         packages = dict.fromkeys(piece.partition("/")[0] for piece in parts.pieces)
         missing = [package.replace("_", "-") for package in packages if find_spec(package) is None]
         if missing:
@@ -121,7 +121,7 @@ def _joined(file: str, parts: "Parts") -> Path:
 
 
 def _join(pieces: list[Path], path: Path, digest: str) -> None:
-    """Several engines may do so at once: each writes a file of its own, and any of them will do."""
+    """Joins and verifies the file under a temporary name, then renames it; several processes may do so at once."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as whole:
         try:
             checksum = sha256()
@@ -141,7 +141,7 @@ def _join(pieces: list[Path], path: Path, digest: str) -> None:
 
 
 def taken(port: int) -> str:
-    """Why no engine can listen on a port; empty: one can."""
+    """Returns the reason why an engine can't listen on a port; empty if it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -152,7 +152,7 @@ def taken(port: int) -> str:
 
 
 def _parameters(xllamacpp: Any, spec: "Llamacpp", path: Path, port: int) -> Any:
-    # One less than the cores that this process may use.
+    # All but one of the cores that this process may use.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads, parameters = spec.threads or min(max(cores - 1, 1), _MOST_THREADS), xllamacpp.CommonParams()
     parameters.model.path = str(path)
@@ -164,7 +164,7 @@ def _parameters(xllamacpp: Any, spec: "Llamacpp", path: Path, port: int) -> Any:
     parameters.sampling.temp, parameters.sampling.top_p = spec.temperature, spec.top_p
     parameters.cache_ram_mib, parameters.n_ctx_checkpoints = spec.cache_mib, CHECKPOINTS
     parameters.endpoint_metrics, parameters.endpoint_slots, parameters.ui = True, False, False
-    parameters.cors_origins = ""  # no web page may talk to the engine behind the gateway's back
+    parameters.cors_origins = ""  # web pages must not reach the engine directly
     parameters.verbosity = _ERRORS_ONLY
     if spec.embeddings:
         parameters.embedding = True
@@ -174,7 +174,7 @@ def _parameters(xllamacpp: Any, spec: "Llamacpp", path: Path, port: int) -> Any:
 
 @contextmanager
 def _native_output() -> Iterator[IO[bytes]]:
-    """Holds back what C++ writes while it loads, and discards it once it serves: it quotes prompts and grammars."""
+    """Captures C++'s stderr during startup, and discards it afterwards, because it quotes prompts and grammars."""
     with tempfile.TemporaryFile() as output, open(os.devnull, "wb") as nowhere:
         ours = os.dup(2)
         os.dup2(output.fileno(), 2)
@@ -188,9 +188,9 @@ def _native_output() -> Iterator[IO[bytes]]:
 
 
 def _first_complaint(output: IO[bytes]) -> str:
-    """llama.cpp's first error is the cause, the others follow from it: "0.00.003 E name: reason".
+    """Returns llama.cpp's first error, which causes the others; the format is "0.00.003 E name: reason".
 
-    A thread of its own writes it, maybe after the failure itself.
+    Another thread logs it, possibly after the failure itself.
     """
     deadline = monotonic() + _LATE_S
     while True:

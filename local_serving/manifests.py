@@ -1,4 +1,4 @@
-"""Deployment files that are made of engine specs."""
+"""Deployment files generated from engine specs."""
 
 import re
 import shlex
@@ -17,37 +17,37 @@ from local_serving.recipe import ENGINE_DRAIN_S, TEMPLATES, arguments, environme
 from local_serving.spec import EngineSpec, External, Llamacpp, Vllm, gpus
 from router.types.target import BilledHours
 
-# Manifests and specs as YAML that comes out the same each time.
+# Manifests and specs as YAML with a reproducible format.
 
 _WIDTH = 1_000_000
-"""A flag stays in one line, however long."""
+"""Line width that keeps every flag on one line."""
 
 
 def dumped(*documents: Mapping[str, Any]) -> str:
-    """Keys in their order; several documents with `---` between them."""
+    """Returns documents as YAML, with keys in the given order; several documents are separated by `---`."""
     return yaml.dump_all(
         documents, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True, explicit_start=len(documents) > 1
     )
 
 
 def written(spec: EngineSpec) -> str:
-    """A spec as its file would have it."""
+    """Returns a spec as YAML."""
     return dumped(stated(spec))
 
 
 def stated(spec: EngineSpec) -> dict[str, Any]:
-    """What its file would say: what is as it is by default is left out."""
+    """Returns a spec's fields, without those that have their default value."""
     return {"name": spec.name, "engine": spec.engine, **spec.model_dump(exclude_defaults=True)}
 
 
 def _filled(template: str, **values: object) -> tuple[dict[str, Any], ...]:
-    """The documents of a template beside this file."""
+    """Renders a template in this folder and returns its documents."""
     text = TEMPLATES.get_template(template).render(port=PORT, models=str(MODELS), stop_s=STOP_S, **values)
     return tuple(yaml.load_all(text, yaml.CSafeLoader))
 
 
 class _Dumper(yaml.SafeDumper):
-    """Without anchors: each manifest can be read, and cut out, by itself. Lists stand in from their keys."""
+    """Dumper without anchors, so that each manifest can be read and copied by itself; lists are indented."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -65,43 +65,43 @@ _Dumper.add_representer(
 )
 
 
-# An engine in a container: what every platform says in its own words.
+# The container of an engine, independent of the platform.
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 PORT = 8000
 MODELS = PurePosixPath("/models")
-"""Where the container keeps weights and compiled kernels, and finds folders that it is given."""
+"""Folder in the container for weights, compiled kernels and mounted folders."""
 STOP_S = ENGINE_DRAIN_S + 20
-"""Until it is killed: what still drains after that is cut."""
+"""Time in seconds until the container is killed; requests that are still in progress then are cut off."""
 BYTES = 2
-"""A parameter, at most, in the checkpoint that is fetched: what is quantised at load comes in 16 bits."""
+"""Maximum bytes per parameter of the fetched checkpoint; weights quantised while loading are stored in 16 bits."""
 
 
 class Container(Struct, frozen=True, kw_only=True):
-    """`mounts`: what it reads, by its place in the container; each a folder or a file of the host."""
+    """The container of an engine. `mounts` maps paths in it to folders or files of the host."""
 
     name: str
-    """A DNS label (RFC 1123), as all platforms want it."""
+    """Name as a DNS label (RFC 1123), which all platforms require."""
     image: str
     command: tuple[str, ...]
     environment: dict[str, str]
     mounts: dict[str, str]
     fetches: bool
-    """Its weights come from the hub."""
+    """Whether the weights are fetched from the model hub."""
     gpus: int
     start_s: int
-    """Until it must serve."""
+    """Time in seconds within which it must serve."""
     disk_gib: int
-    """For weights and compiled kernels."""
+    """Space for weights and compiled kernels, in GiB."""
 
 
 def container(spec: EngineSpec) -> Container:
-    """Raises `EngineError` for engines that have no container of their own."""
+    """Returns the container of an engine. Raises `EngineError` for engines without one."""
     vllm = launched(spec)
     mounted, mounts = inside(vllm)
     if not (vllm.image or vllm.gpu):
         raise EngineError(f"{vllm.name}: no image is known for vLLM on a CPU: set `image` in its spec")
-    # Half as much again as the weights, and 10 GiB for what is compiled; 200 where nothing says how large they are.
+    # 1.5 times the weights, and 10 GiB for compiled kernels; 200 GiB if the size of the weights is unknown.
     weights = vllm.architecture.parameters_b * 1e9 * BYTES if vllm.architecture else None
     return Container(
         name=label(vllm.name),
@@ -117,7 +117,7 @@ def container(spec: EngineSpec) -> Container:
 
 
 def launched(spec: EngineSpec) -> Vllm:
-    """Raises `EngineError` for engines that are not vLLM's."""
+    """Returns a vLLM spec unchanged. Raises `EngineError` for other engines."""
     if isinstance(spec, Vllm):
         return spec
     if isinstance(spec, Llamacpp):
@@ -126,13 +126,13 @@ def launched(spec: EngineSpec) -> Vllm:
 
 
 def serve(spec: Vllm, *more: str) -> tuple[str, ...]:
-    """vLLM's own program: the model first, as it wants it there."""
+    """Returns vLLM's command, in which the model must come first."""
     _, path, *flags = arguments(spec, "0.0.0.0", PORT)  # noqa: S104 - of its container
     return ("vllm", "serve", path, *grouped(flags), *more)
 
 
 def grouped(flags: Sequence[str]) -> list[str]:
-    """`--flag value` as `--flag=value`, so that a line of a manifest is a setting; of several values each is alone."""
+    """Joins a flag and its single value to `--flag=value`, so that each line of a manifest is one setting."""
     groups: list[list[str]] = []
     for word in flags:
         if word.startswith("--") or not groups:
@@ -143,7 +143,7 @@ def grouped(flags: Sequence[str]) -> list[str]:
 
 
 def label(name: str) -> str:
-    """Raises `EngineError` if a name has no form as a DNS label of at most 50 characters: platforms add to it."""
+    """Returns a name as a DNS label of at most 50 characters, to which platforms add. Raises `EngineError`."""
     text = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
     if not 0 < len(text) <= 50:
         raise EngineError(f"{name}: no name for a container can be made of it: use at most 50 letters and digits")
@@ -151,7 +151,7 @@ def label(name: str) -> str:
 
 
 def inside(spec: Vllm) -> tuple[Vllm, dict[str, str]]:
-    """The spec as the container sees it, and what of the host is mounted for that, by its place there."""
+    """Returns the spec with the container's paths, and the mounts (path in the container → path on the host)."""
     mounts: dict[str, str] = {}
 
     def mounted(path: str, folder: PurePosixPath) -> str:
@@ -168,13 +168,13 @@ def inside(spec: Vllm) -> tuple[Vllm, dict[str, str]]:
     return spec.model_copy(update={"path": path, "adapters": tuple(rows), "template": template}), mounts
 
 
-# Engines as services of a compose file, beside the gateway's.
+# Engines as services of a compose file, next to the gateway's service.
 
 
 def compose(specs: Sequence[EngineSpec]) -> dict[str, Any]:
-    """A service for each replica, in the profile `gpu` or `cpu`. Raises `EngineError`.
+    """Returns a compose file with a service per replica, in profile `gpu` or `cpu`. Raises `EngineError`.
 
-    GPUs: those that a spec names; else, one after the other, those that no other engine here has.
+    A service gets the GPUs that its spec names, or else the next ones that no other engine here uses.
     """
     engines = [launched(spec) for spec in specs]
     taken = {gpu for engine in engines for gpu in engine.gpus}
@@ -194,7 +194,7 @@ def compose(specs: Sequence[EngineSpec]) -> dict[str, Any]:
 
 
 def services_of(spec: Vllm) -> tuple[str, ...]:
-    """A name for each replica; the hosts that the gateway asks."""
+    """Returns a name, also the host name, for each replica. Raises `EngineError` for several nodes."""
     if spec.parallelism.nodes > 1:
         raise EngineError(f"{spec.name} needs {spec.parallelism.nodes} machines: use `lowpass local kubernetes`")
     name = label(spec.name)
@@ -202,7 +202,7 @@ def services_of(spec: Vllm) -> tuple[str, ...]:
 
 
 def _escaped(value: Any) -> Any:
-    """Compose puts variables in the place of $NAME: nothing here is one."""
+    """Escapes "$" in all strings, because Compose would substitute variables."""
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, dict):
@@ -210,20 +210,20 @@ def _escaped(value: Any) -> Any:
     return [_escaped(part) for part in value] if isinstance(value, list) else value
 
 
-# One engine over several machines, by vLLM's own means: what to start on each of them.
+# One engine on several machines, by vLLM's own means: the commands for each machine.
 #
-# `mp`: vLLM on every node, told its rank; all but the first are headless. `ray`: a Ray cluster, and vLLM on its head.
+# `mp`: vLLM on every node, with its rank; all but the first are headless. `ray`: a Ray cluster, with vLLM on its head.
 
 MASTER_PORT = 29501
-"""torch.distributed; vLLM's own default."""
+"""Port of torch.distributed; vLLM's default."""
 RPC_PORT = 29550
-"""Ranks of data parallelism; vLLM's own default."""
+"""RPC port of data-parallel ranks; vLLM's default."""
 RAY_PORT = 6379
 _NOWHERE = Path("/nowhere")
 
 
 class Node(Struct, frozen=True):
-    """`commands` in their order; the last one stays."""
+    """Commands for a node, in order; the last one keeps running."""
 
     title: str
     commands: tuple[tuple[str, ...], ...]
@@ -234,14 +234,14 @@ class Node(Struct, frozen=True):
 
 
 def nodes(spec: EngineSpec, head: str) -> tuple[Node, ...]:
-    """`head`: the address of the first node, as the others reach it. Raises `EngineError`."""
+    """Returns an engine's nodes; `head` is the first node's address for the others. Raises `EngineError`."""
     vllm = launched(spec)
     spread = vllm.parallelism
     if spread.nodes == 1:
         raise EngineError(f"{vllm.name} is on one machine: `lowpass local up {vllm.name}` starts it")
     on_each(vllm)
     api = f"the API is http://{head}:{PORT}/v1"
-    # Where each machine keeps what it fetches and compiles is its own affair.
+    # Each machine uses its own folders for what it fetches and compiles.
     own = environment(vllm, _NOWHERE).items()
     shown = ("env", *(f"{name}={value}" for name, value in own if not value.startswith(str(_NOWHERE))))
     if spread.backend == "mp":
@@ -253,8 +253,8 @@ def nodes(spec: EngineSpec, head: str) -> tuple[Node, ...]:
 
 
 def on_each(spec: Vllm) -> int:
-    """GPUs of a node. Raises `EngineError` where they can't be spread evenly, or a data-parallel rank has no whole
-    place on a node: its processes would look for each other on the first one."""
+    """Returns the number of GPUs per node. Raises `EngineError` if they can't be spread evenly, or if a data-parallel
+    rank would span nodes, since its processes look for each other on the first one."""
     spread = spec.parallelism
     ranks = spread.data if spread.data > 1 else spread.tensor * spread.pipeline
     if ranks % spread.nodes:
@@ -273,28 +273,28 @@ def joining(head: str) -> tuple[str, ...]:
 
 
 def over_mp(spec: Vllm, head: str, rank: str, count: str, headless: bool) -> tuple[str, ...]:
-    """vLLM on one node. Ranks of data parallelism follow from the node's."""
+    """Returns vLLM's command for one node. The node's rank determines its data-parallel ranks."""
     data = (f"--data-parallel-rpc-port={RPC_PORT}",) if spec.parallelism.data > 1 else ()
     place = (f"--nnodes={count}", f"--node-rank={rank}", f"--master-addr={head}", f"--master-port={MASTER_PORT}")
     return serve(spec, *place, *data, *(("--headless",) if headless else ()))
 
 
 def over_ray(spec: Vllm, head: str) -> tuple[str, ...]:
-    """vLLM on the head, for all nodes."""
+    """Returns vLLM's command for the head of a Ray cluster."""
     spread = spec.parallelism
     if spread.data == 1:
         return serve(spec)
     return serve(spec, f"--data-parallel-size-local={spread.data // spread.nodes}", f"--data-parallel-address={head}")
 
 
-# Engines as objects of Kubernetes: `kubernetes.yaml.jinja`.
+# Engines as Kubernetes objects: `kubernetes.yaml.jinja`.
 
 _LEADER, _RANK, _NODES = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)", "$(LWS_GROUP_SIZE)"
-"""Set by the LeaderWorkerSet's controller."""
+"""Variables that the LeaderWorkerSet controller sets."""
 
 
 def kubernetes(spec: EngineSpec) -> tuple[dict[str, Any], ...]:
-    """Raises `EngineError`."""
+    """Returns the Kubernetes objects of an engine. Raises `EngineError`."""
     vllm = launched(spec)
     engine, several = container(vllm), vllm.parallelism.nodes > 1
     leader, worker = _over_nodes(inside(vllm)[0]) if several else (engine.command, ())
@@ -312,13 +312,13 @@ def kubernetes(spec: EngineSpec) -> tuple[dict[str, Any], ...]:
 
 
 def hosts(spec: Vllm) -> tuple[str, ...]:
-    """Of each replica, for a gateway in the same namespace."""
+    """Returns the host name of each replica, for a gateway in the same namespace."""
     name = container(spec).name
     return tuple(f"{name}-{number}.{name}" for number in range(spec.replicas))
 
 
 def _over_nodes(spec: Vllm) -> tuple[Sequence[str], Sequence[str]]:
-    """What the leader runs, and each worker."""
+    """Returns the commands of the leader and of each worker."""
     if spec.parallelism.backend == "mp":
         leader, worker = (over_mp(spec, _LEADER, _RANK, _NODES, headless) for headless in (False, True))
         return leader, worker
@@ -328,17 +328,17 @@ def _over_nodes(spec: Vllm) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _plain_text(words: Iterable[str]) -> list[str]:
-    """Kubernetes puts variables in the place of $(NAME): a command's own text is no such thing."""
+    """Escapes "$(" except for the controller's variables, because Kubernetes would substitute it."""
     return [re.sub(r"\$\((?!LWS_)", "$$(", word) for word in words]
 
 
-# What the gateway is told of engines that a platform runs.
+# The gateway's specs of engines that a platform runs.
 
 _SHARED = ("name", "model", "cost", "licence", "architecture", "start_s", "parallel", "reasoning")
 
 
 def external(spec: Vllm, hosts: Sequence[str]) -> External:
-    """`hosts`: one a replica."""
+    """Returns the spec of a server at `hosts`, one per replica."""
     shared = {name: getattr(spec, name) for name in _SHARED}
     return External(
         **shared,

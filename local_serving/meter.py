@@ -1,4 +1,4 @@
-"""What local engines cost."""
+"""Metering of local engines: their work, energy and cost."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,48 +11,48 @@ from local_serving.spec import EngineSpec, External, Vllm, gpus
 from router.types.price import ADDITIVE, UNITS_PER_RATE, EngineHour, EnginePrice, version_of
 from router.types.target import BilledHours, Load
 
-# What a replica did: its loads, one after the other, become times and tokens that add up.
+# The work of a replica: differences of consecutive loads, as times and tokens that can be added up.
 
 MOST_GAP_MS = 30_000
-"""Between two loads. What a replica did in a longer one nobody knows, and nobody pays for."""
+"""Maximum time in ms between two loads; the work in a longer gap is unknown, and not charged."""
 
 
 class EngineWork(Struct, frozen=True, kw_only=True):
-    """Times in ms, tokens and counts; as floats, where they fade. Adds up, over times and over replicas."""
+    """Work of an engine: times in ms, tokens and counts. Can be summed over times and replicas; floats allow decay."""
 
     wall_ms: float = 0.0
     busy_ms: float = 0.0
-    """At least one request was running."""
+    """Time with at least one running request."""
     request_ms: float = 0.0
-    """∫ requests running dt: two at a time for a second are two seconds."""
+    """Integral of the number of running requests: two requests for one second are two seconds."""
     uncached: float = 0
-    """Tokens: read, and not in the prefix cache …"""
+    """Input tokens that were not in the prefix cache."""
     cached: float = 0
-    """… or in it; …"""
+    """Input tokens from the prefix cache."""
     output: float = 0
-    """… and written."""
+    """Output tokens."""
     prefill_ms: float = 0.0
-    """As the engine sums them over its requests …"""
+    """Prefill time of requests, summed by the engine as each ends; 0 if it does not report it."""
     decode_ms: float = 0.0
-    """… when each ends; both 0 where it does not say."""
+    """Decode time of requests, summed like `prefill_ms`."""
     finished: float = 0
     rejected: float = 0
     preempted: float = 0
     restarts: float = 0
 
     def plus(self, other: "EngineWork", share: float = 1) -> "EngineWork":
-        """`share`: of the former, what is left."""
+        """Returns the sum with `other`, after scaling this work by `share`."""
         return EngineWork(
             **{name: getattr(self, name) * share + getattr(other, name) for name in self.__struct_fields__}
         )
 
 
 def work_between(before: Load, load: Load) -> EngineWork | None:
-    """What a replica did from one load to the next; None: nothing new, or too long ago to know."""
+    """Returns a replica's work between two loads; None if the second is not newer, or after too long a gap."""
     wall_ms = load.at_ms - before.at_ms
     if not 0 < wall_ms <= MOST_GAP_MS:
         return None
-    # Gauges are taken as the mean of both ends; counters that went back began anew, at 0.
+    # Gauges are averaged over both ends; counters that decreased have restarted at 0.
     totals = [row.prompt + row.output + row.finished for row in (before, load)]
     since = Load(at_ms=0) if totals[1] < totals[0] else before
     names = ("prompt", "cached", "output", "prefill_s", "decode_s", "finished", "rejected", "preempted")
@@ -69,14 +69,14 @@ def work_between(before: Load, load: Load) -> EngineWork | None:
     )
 
 
-# What GPUs drew, by their own meters (NVML: the package nvidia-ml-py); nothing, where there are none.
+# Energy of GPUs by their own meters (NVML, from the package nvidia-ml-py), if there are any.
 
 Power = Callable[[], int | None]
-"""Millijoule since the last call, of the GPUs alone; None: nobody knows."""
+"""Returns the millijoules that the GPUs used since the last call; None if unknown."""
 
 
 def gpu_power(gpus: Sequence[int]) -> Power | None:
-    """Of the GPUs with these numbers, in the driver's order. None: this machine has no such meters, or no GPU."""
+    """Returns a meter for GPUs by the driver's numbers; None if this machine has no such meters or no GPU."""
     if not gpus:
         return None
     try:
@@ -86,7 +86,7 @@ def gpu_power(gpus: Sequence[int]) -> Power | None:
     try:
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in gpus]
-        # A counter since the driver was loaded, of Volta and newer.
+        # The counter starts when the driver is loaded; Volta and newer have one.
         before = _energy_total(pynvml, handles)
     except pynvml.NVMLError:
         return None
@@ -95,7 +95,7 @@ def gpu_power(gpus: Sequence[int]) -> Power | None:
         nonlocal before
         with suppress(pynvml.NVMLError):
             last, before = before, _energy_total(pynvml, handles)
-            return before - last if before >= last else None  # else the driver was loaded anew
+            return before - last if before >= last else None  # the driver was loaded again
         return None
 
     return drawn
@@ -105,24 +105,24 @@ def _energy_total(nvml: Any, handles: Sequence[Any]) -> int:
     return sum(int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) for handle in handles)
 
 
-# What a token costs: the hours of the machine, split over the tokens that were read and written in them.
+# The price of a token: the cost of machine hours, divided among the tokens read and written in them.
 
 HOUR_MS = 3_600_000
 HALF_WORK_MS = 5 * 60_000
-"""Work that was done so long of work ago counts half: the price follows the load within minutes …"""
+"""Half-life, in ms of work, of earlier work in a measurement: prices follow the load within minutes."""
 HALF_DAY_MS = 24 * HOUR_MS
-"""… and what idle hours add to it follows days: one quiet night must not make the next morning dear."""
+"""Half-life in ms of idle time: a matter of days, so that a quiet night does not raise the prices of the morning."""
 LEAST_BUSY_MS, LEAST_TOKENS = 20_000, 500
-"""With less than this nothing is measured yet."""
+"""Minimum busy time in ms and number of tokens for a measurement."""
 CACHED_WEIGHT = 0.01
-"""Of a token that the prefix cache had, beside one that it had not. llama.cpp on a CPU: 0.005 (0.02 against 4 ms)."""
+"""Cost of a cached input token relative to an uncached one. llama.cpp on a CPU: 0.005 (0.02 against 4 ms)."""
 WRITTEN_WEIGHT = 3.0
-"""Of a token that is written, beside one that is read, where the engine does not tell the times of its phases.
-llama.cpp on a CPU: 2.4 alone (10 against 4.1 ms), about 3 in the mean of mixed loads."""
+"""Cost of an output token relative to an input token, if the engine does not report the times of its phases. llama.cpp
+on a CPU: 2.4 alone (10 against 4.1 ms), about 3 on average of mixed loads."""
 
 
 class TokenRates(NamedTuple):
-    """nano-USD per million tokens."""
+    """Rates in nano-USD per million tokens."""
 
     input: int
     cached: int
@@ -133,20 +133,20 @@ class TokenRates(NamedTuple):
 
 
 def per_ms(hourly: int, replicas: int) -> float:
-    """Of one replica: nano-USD a millisecond, × a million, as tokens × rates are."""
+    """Returns the cost of one replica in nano-USD per ms, times a million, like tokens × rates."""
     return hourly / replicas / HOUR_MS * UNITS_PER_RATE
 
 
 class WorkWindow:
-    """Of one engine with so many replicas, all together. What is older counts for less."""
+    """Decaying sums of the work of an engine's replicas, taken together."""
 
     def __init__(self, replicas: int = 1, wall_ms: float = 0.0, busy_ms: float = 0.0) -> None:
-        """`wall_ms` and `busy_ms`: what was remembered when it was last up."""
+        """`wall_ms` and `busy_ms` are the values that were stored when the engine last ran."""
         self._replicas = replicas
         self.wall_ms, self.busy_ms = wall_ms, busy_ms
-        """Of all hours."""
+        """Wall and busy times in ms, over days."""
         self.work = EngineWork()
-        """Of the last minutes of work."""
+        """Work of the last minutes with load."""
 
     def add(self, spent: EngineWork) -> None:
         day = 0.5 ** (spent.wall_ms / self._replicas / HALF_DAY_MS)
@@ -155,29 +155,29 @@ class WorkWindow:
         self.work = self.work.plus(spent, 0.5 ** (spent.busy_ms / self._replicas / HALF_WORK_MS))
 
     def rates(self, hourly: int, counted: BilledHours) -> TokenRates | None:
-        """`hourly`: nano-USD of all replicas. Σ tokens × rates = work × price (× all hours ÷ busy ones, where all are
-        counted), but for the rounding of rates: less than 1 nano-USD in a million tokens. None: too little was seen."""
+        """Returns rates such that tokens × rates = work × price (× wall ÷ busy time, if all hours are billed), but for
+        rounding. `hourly` is the nano-USD of all replicas. None if there was too little work."""
         work, share = self.work, self.prefill_share
         if work.busy_ms < LEAST_BUSY_MS or work.uncached + work.output < LEAST_TOKENS:
             return None
         cost = work.busy_ms * per_ms(hourly, self._replicas) * self.idle(counted)
         read = work.uncached + work.cached * CACHED_WEIGHT
-        # Where one of both was never seen it is as dear as the other.
+        # If there was only one kind of token, the other kind has the same rate.
         into = share * cost / read if share else cost / work.output
         out = (1 - share) * cost / work.output if share < 1 else into
         return TokenRates(round(into), round(into * CACHED_WEIGHT), round(out))
 
     def idle(self, counted: BilledHours) -> float:
-        """What idle hours make of a price: a factor, at least 1."""
+        """Returns the factor of at least 1 by which idle hours raise a price."""
         return max(1.0, self.wall_ms / self.busy_ms) if counted is BilledHours.FULL and self.busy_ms else 1.0
 
     @property
     def prefill_share(self) -> float:
-        """Of the work, what reading prompts took. Requests that are written together share the machine, while a prompt
-        that is read has it almost to itself: so the time of writing is divided by how many requests run.
+        """Share of the work that was spent on reading prompts. Requests that are decoded together share the machine,
+        while a prefill has it almost to itself, so the decode time is divided by the number of running requests.
 
-        Two mixed loads of llama.cpp: so told, the CPU seconds of the next minute were 12 and 27 % off, by the plain
-        times 25 and 28 %, by a regression on the tokens of both, which needs a load that changes, 12 and 29 %.
+        With two mixed loads of llama.cpp, this predicted the CPU seconds of the next minute with errors of 12 and 27 %;
+        plain times had 25 and 28 %, and a regression on both kinds of tokens, which needs a varying load, 12 and 29 %.
         """
         work = self.work
         read, written = work.uncached + work.cached * CACHED_WEIGHT, work.output
@@ -188,37 +188,37 @@ class WorkWindow:
         return work.prefill_ms / (work.prefill_ms + work.decode_ms / max(1.0, work.request_ms / work.busy_ms))
 
 
-# One engine, metered: its replicas' loads in, parts of hours and prices out.
+# Metering of one engine: from loads of its replicas to hourly records and prices.
 
 MOVED = 0.02
-"""A rate that moved by no more than this stays as it is …"""
+"""Relative change of a rate up to which a price is kept."""
 LEAST_APART_MS = 60_000
-"""… and a new price follows an earlier one after so long at the earliest."""
+"""Minimum time in ms between two prices."""
 MOST_RETURNED = 0.25
-"""Of a price: what those before it, which came late, took too much or too little."""
+"""Maximum share of a price by which it compensates for what earlier prices took too much or too little."""
 
 
 class Metered:
-    """What a gateway knows of an engine, all replicas together."""
+    """The meter of an engine, over all replicas."""
 
     def __init__(self, spec: EngineSpec, hourly: int, gateway: str, last: EnginePrice | None = None) -> None:
-        """`hourly`: nano-USD for all replicas, as the policy or the spec says; 0: neither does. `last`: the price in
-        force when it starts."""
+        """`hourly`: nano-USD of all replicas, from the policy or the spec; 0 if neither states it. `last`: the price in
+        force at the start."""
         self._spec, self._hourly, self._gateway, self._last = spec, hourly, gateway, last
         self._replicas, each = len(spec.urls) if isinstance(spec, External) else spec.replicas, gpus(spec)
         self._watts = spec.cost.watts * max(1, each)
-        """Of a replica under load, as the spec declares."""
+        """Declared power of a replica under load, in watts."""
         wall_ms, busy_ms = (last.wall_ms, last.busy_ms) if last else (0, 0)
         self._window = WorkWindow(self._replicas, wall_ms, busy_ms)
         self._loads: dict[int, Load] = {}
-        """The last of each replica."""
+        """Last load of each replica."""
         ours = (spec.gpus or range(self._replicas * each)) if isinstance(spec, Vllm) else ()
         self._power: Power | None = gpu_power(ours)
         self._spent, self._over = EngineWork(), 0.0
-        """`_over`: what prices have taken so far beyond what the work cost; nano-USD × a million."""
+        """`_over`: what prices have charged beyond the cost of the work so far, in nano-USD × a million."""
 
     def read(self, replica: int, load: Load | None) -> None:
-        """`load`: None where the replica says nothing for a while."""
+        """Adds a replica's load; None if it has not reported one."""
         before = self._loads.get(replica)
         if load is not None:
             self._loads[replica] = load
@@ -230,7 +230,7 @@ class Metered:
                 self._over += taken - self._due(spent.busy_ms)
 
     def hour(self, now_ms: int) -> EngineHour | None:
-        """What it did since this was last asked; None: it was not up."""
+        """Returns the work since the last call; None if the engine was not up."""
         spent, self._spent, drawn = self._spent, EngineWork(), self._power() if self._power else None
         if not spent.wall_ms:
             return None
@@ -251,12 +251,12 @@ class Metered:
         )
 
     def price(self, now_ms: int) -> EnginePrice | None:
-        """The one that is in force from now on; None: that of before is, or nothing is measured yet."""
+        """Returns a price that is new from now on; None if the last one stays or nothing is measured yet."""
         hourly, counted, last = self._hourly, self._spec.cost.counted, self._last
         if not hourly:
             return None
         if last is not None and (last.hourly, last.counted) != (hourly, counted):
-            # The same measurement, at another price of the hour.
+            # The same measurement with another hourly price.
             before = last.wall_ms / last.busy_ms if last.counted == BilledHours.FULL and last.busy_ms else 1.0
             times = hourly / last.hourly * self._window.idle(counted) / before
             rates = TokenRates(last.input, last.cached, last.output).times(times)
@@ -264,8 +264,8 @@ class Metered:
             measured = self._window.rates(hourly, counted)
             if measured is None or (last is not None and now_ms - last.since_ms < LEAST_APART_MS):
                 return None
-            # Less, where prices have taken too much: a load that gets quicker has many tokens at the price of the slow
-            # time. It is given back over as much work as the window has.
+            # Lowered if prices have charged too much: a load that gets faster has many tokens at the earlier, slow
+            # price. The excess is returned over as much work as the window holds.
             over = self._over / self._due(self._window.work.busy_ms)
             rates = measured.times(1 - min(MOST_RETURNED, max(-MOST_RETURNED, over)))
             pairs = ((last.input, rates.input), (last.output, rates.output)) if last else ()

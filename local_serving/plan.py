@@ -1,4 +1,4 @@
-"""Whether an engine fits: weights, KV cache, overhead, speed, on GPUs and CPUs."""
+"""Plans whether an engine fits: weights, KV cache, overhead and speed, on GPUs and CPUs."""
 
 import os
 from bisect import bisect_right
@@ -15,11 +15,11 @@ from local_serving.llamacpp import CHECKPOINTS, model_path
 from local_serving.spec import GIB, GPUS, Architecture, Attention, EngineSpec, Gpu, Llamacpp, Parallelism, Vllm
 from router.types.yaml_file import load_data
 
-# What an engine keeps of the tokens that it has read: bytes on each GPU, and what fits into so many of them.
+# The KV cache: bytes on each GPU, and how many tokens fit.
 
 
 class Cache(Struct, frozen=True):
-    """`number`: bytes of a kept number. `block`: tokens that are allotted at once."""
+    """Sizes of a KV cache. `number`: bytes per cached number; `block`: tokens that are allocated together."""
 
     model: Architecture
     spread: Parallelism = Parallelism()
@@ -27,7 +27,7 @@ class Cache(Struct, frozen=True):
     block: int = 16
 
     def sequence(self, tokens: int) -> int:
-        """Of one sequence of so many tokens."""
+        """Returns the bytes of a sequence with this number of tokens."""
         total = 0
         for layers in self.model.attention:
             each = ceil(layers.state_bytes / self.spread.tensor)
@@ -38,18 +38,18 @@ class Cache(Struct, frozen=True):
         return total
 
     def token(self) -> int:
-        """Of one more token in a long sequence: layers with a window or a state take nothing for it."""
+        """Returns the bytes of one more token in a long sequence; layers with a window or a state need none."""
         return sum(
             self.width(kind) * self._count(kind) for kind in self.model.attention if kind.kind in ("full", "latent")
         )
 
     def tokens(self, room: int, context: int) -> int:
-        """In sequences of `context` tokens, that fit into `room` bytes."""
+        """Returns the number of tokens that fit into `room` bytes, in sequences of `context` tokens."""
         sequences, rest = divmod(room, self.sequence(context))
         return sequences * context + self.longest(rest, context)
 
     def longest(self, room: int, limit: int) -> int:
-        """The longest sequence that fits into `room` bytes, in whole blocks; at most `limit`."""
+        """Returns the length of the longest sequence that fits into `room` bytes, in whole blocks; at most `limit`."""
         if self.sequence(limit) <= room:
             return limit
         blocks = range(1, limit // self.block + 1)
@@ -59,20 +59,20 @@ class Cache(Struct, frozen=True):
         return ceil(layers.layers / self.spread.pipeline)
 
     def width(self, layers: Attention) -> int:
-        """Bytes of a token in one layer. Tensor parallelism spreads heads, and copies what has none to spread."""
+        """Returns the bytes of a token in one layer. Tensor parallelism spreads heads, and copies the rest."""
         if layers.kind == "latent":
             return (layers.latent_dim + layers.rope_dim) * self.number
         return 2 * max(layers.kv_heads // self.spread.tensor, 1) * layers.head_dim * self.number
 
 
 def number(spec: Vllm) -> int:
-    """Bytes of a number in the cache of vLLM."""
+    """Returns the bytes of a number in vLLM's cache."""
     return 1 if spec.kv_dtype == "fp8" else 4 if spec.dtype == "float32" else 2
 
 
 def of_llamacpp(model: Architecture, context: int, parallel: int, batch: int, checkpoints: int) -> int:
-    """Cells of 16 bits for `context` tokens, shared by all streams; layers with a window have cells for each stream's
-    window and a batch, and keep them once more in each checkpoint of a stream."""
+    """Returns the bytes of llama.cpp's cache: 16-bit cells for `context` tokens, shared by all streams. Sliding-window
+    layers have cells for the windows of all streams and a batch, and copies in each checkpoint of a stream."""
     cache, total = Cache(model, block=1), 0
     for layers in model.attention:
         width = cache.width(layers) * layers.layers
@@ -84,14 +84,14 @@ def of_llamacpp(model: Architecture, context: int, parallel: int, batch: int, ch
     return total
 
 
-# What engines take beside weights and caches, in bytes.
+# Memory of engines besides weights and caches, in bytes.
 
 MIB = 2**20
 _FIGURES: dict[str, Any] = load_data(__file__, "figures.yaml")
 
 
 def of_gpu(spec: Vllm, model: Architecture) -> int:
-    """On each GPU."""
+    """Returns the overhead on each GPU."""
     spread, pools = spec.parallelism, spec.runner == "pooling"
     total: int = _FIGURES["gpu_context"] + loras(spec, model)
     if spread.gpus > 1:
@@ -100,33 +100,33 @@ def of_gpu(spec: Vllm, model: Architecture) -> int:
         total += _FIGURES["graphs"]
     if not pools:
         total += spec.parallel * model.vocabulary * _FIGURES["sampled"]
-    # Tokens that vLLM works on at once.
+    # Tokens that vLLM computes in one step.
     memory = 0 if spec.gpu.startswith(_FIGURES["slower"]) else GPUS[spec.gpu].memory
     step: int = next(tokens for least, tokens in _FIGURES["step_tokens"] if memory >= least * GIB)
     return total + step * model.hidden * int(_FIGURES["live"]) * 2
 
 
 def loras(spec: Vllm, model: Architecture) -> int:
-    """Room for all adapters, each as large as the largest, in 16 bits."""
+    """Returns the memory of all adapters, at the largest adapter's size, in 16 bits."""
     layers = sum(kind.layers for kind in model.attention)
     rank = max((adapter.rank for adapter in spec.adapters), default=0)
     return 2 * len(spec.adapters) * rank * layers * int(_FIGURES["lora_width"]) * model.hidden
 
 
-# What weights take: of all parameters in memory, and of those that one step of decoding reads. Bytes.
+# Memory of weights in bytes: of all parameters, and of those that one decoding step reads.
 
 
 class Weights(NamedTuple):
-    """`shared` is used by every token, `experts` are those that tokens are routed to. Bytes of the whole model."""
+    """Bytes of the whole model: `shared` by every token, and of the `experts` to which tokens are routed."""
 
     shared: float
     experts: float
 
 
 def weights(model: Architecture, size: float) -> Weights:
-    """`size`: bits of a parameter; embedding and head have at least 16."""
+    """Returns the weights at `size` bits per parameter; embedding and head have at least 16 bits."""
     ends = model.vocabulary * model.hidden * (1 if model.tied else 2)
-    # From total = shared + experts and active = shared + experts × (active ones ÷ all).
+    # From total = shared + experts and active = shared + experts × (active ÷ all experts).
     routed = model.experts and (model.parameters_b - model.active_b) / (1 - model.experts_active / model.experts)
     experts = routed * 1e9
     others = max(model.parameters_b * 1e9 - experts - ends, 0)
@@ -134,26 +134,26 @@ def weights(model: Architecture, size: float) -> Weights:
 
 
 def bits(spec: Vllm) -> float:
-    """Of a parameter."""
+    """Returns the bits per parameter."""
     return 32 if spec.dtype == "float32" else spec.weight_bits
 
 
 def on_gpu(of: Weights, spread: Parallelism) -> int:
-    """On each GPU. Experts are spread over all GPUs of a stage, whatever the kind of parallelism; the rest is copied
-    for each data rank (vLLM: docs/serving/expert_parallel_deployment)."""
+    """Returns the bytes on each GPU. Experts are spread over all GPUs of a stage, with any kind of parallelism; the
+    rest is copied for each data-parallel rank (vLLM: docs/serving/expert_parallel_deployment)."""
     stage = spread.tensor * spread.pipeline
     share = of.shared / stage + of.experts / (stage * spread.data)
     return round(share * (1 + _FIGURES["replicated"]) if stage * spread.data > 1 else share)
 
 
-# A first guess of speed and cost, from active parameters: decoding reads memory, reading a prompt computes.
+# Estimates of speed and cost from active parameters: decoding is limited by memory, prefill by computation.
 
 _ANSWER_TOKENS: int = _FIGURES["answer_tokens"]
 CPU_CORE = Gpu(**_FIGURES["cpu_core"])
 
 
 class MemoryGuess(Struct, frozen=True):
-    """At best, likely, at worst."""
+    """An estimate with its best, likely and worst values."""
 
     best: float
     likely: float
@@ -161,7 +161,7 @@ class MemoryGuess(Struct, frozen=True):
 
 
 class Speed(Struct, frozen=True):
-    """Tokens per second of one replica, while it does nothing else."""
+    """Tokens per second of one replica, reading only or writing only."""
 
     streams: int
     input: MemoryGuess
@@ -169,18 +169,18 @@ class Speed(Struct, frozen=True):
 
 
 class Usd(Struct, frozen=True):
-    """USD per million tokens: at best, likely, at worst."""
+    """USD per million tokens."""
 
     input: MemoryGuess
     output: MemoryGuess
 
 
 def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: int, *, fp8: bool = False) -> Speed:
-    """Of `streams` sequences at once on each data rank."""
+    """Returns the speed with `streams` sequences at once on each data-parallel rank."""
     spread, model = cache.spread, cache.model
-    stage = max(streams // spread.pipeline, 1)  # of a pipeline, which works on these while others have the rest
+    stage = max(streams // spread.pipeline, 1)  # per pipeline stage; other stages work on the rest meanwhile
     if model.experts:
-        # Of the experts those are read that at least one of the tokens is routed to, were they chosen at random.
+        # The share of experts to which at least one token is routed, if they are chosen at random.
         touched = 1 - (1 - model.experts_active / model.experts) ** (stage * spread.data)
         weights = Weights(weights.shared, weights.experts * touched)
     read = on_gpu(weights, spread) + stage * cache.sequence(min(_ANSWER_TOKENS, context))
@@ -196,48 +196,48 @@ def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: in
     )
 
 
-# What a plan says of an engine.
+# The plan of an engine.
 
 
 class EnginePlan(Struct, frozen=True, kw_only=True):
-    """Bytes are those of each GPU; without GPUs, of one replica's processes. Lengths in tokens."""
+    """Plan of an engine. Bytes are per GPU or, without GPUs, of one replica's processes. Lengths are in tokens."""
 
     engine: str
     device: str
-    """E.g. "2 × h100-80gb": the GPUs of one replica, or "cpu"."""
+    """Device of one replica, e.g. "2 × h100-80gb" or "cpu"."""
     gpus: int = 0
-    """Of one replica."""
+    """Number of GPUs of one replica."""
     replicas: int
     architecture: Architecture
     context: int
     parallel: int
     available: int
-    """What it may take: a share of the GPU, or the memory of this machine."""
+    """Memory that it may use: a share of the GPU, or this machine's memory."""
     weights: int
     overhead: int
     kv_cache: int
-    """For `parallel` sequences of `context` tokens; without GPUs, what is set aside at the start."""
+    """For `parallel` sequences of `context` tokens; without GPUs, the cache that is allocated at the start."""
     prompt_cache: int = 0
     token: int
-    """Bytes of the cache that one more token takes."""
+    """Bytes of the cache per additional token."""
     tokens: int
-    """That the cache has room for."""
+    """Number of tokens that fit into the cache."""
     sequences: int
-    """Of `context` tokens, at once."""
+    """Number of sequences of `context` tokens that fit at once."""
     longest: int
-    """The longest context with which `parallel` sequences have room at once."""
+    """Maximum context at which `parallel` sequences fit at once."""
     fits: bool
-    """It starts, and serves one sequence of `context` tokens."""
+    """Whether it starts and serves one sequence of `context` tokens."""
     ample: bool
-    """And as many as `parallel` at once; else long ones wait for each other."""
+    """Whether `parallel` such sequences fit at once; otherwise long ones wait for each other."""
     remedy: str = ""
     speed: Speed
     hourly: Decimal = Decimal(0)
-    """USD for one replica; 0: the spec has no price."""
+    """USD per hour for one replica; 0 if the spec has no price."""
 
     @property
     def usd(self) -> Usd | None:
-        """None without a price per hour."""
+        """Cost of tokens; None if the spec has no hourly price."""
         if not self.hourly:
             return None
         million = float(self.hourly) / 3600 * 1e6
@@ -250,16 +250,16 @@ class EnginePlan(Struct, frozen=True, kw_only=True):
 
     @property
     def room(self) -> int:
-        """What is left; below 0, what is missing."""
+        """Remaining memory in bytes; negative if some is missing."""
         return self.available - self.needed
 
     @property
     def memory_bytes(self) -> int:
-        """Of all processes of all replicas on a CPU, once their caches are full."""
+        """Memory of all replicas on a CPU, in bytes, once their caches are full."""
         return self.replicas * self.needed
 
 
-# vLLM on GPUs: what is left beside weights and overhead is its cache.
+# vLLM on GPUs: memory that weights and overhead leave is used for the cache.
 
 _WIDEST = 16
 
@@ -270,7 +270,7 @@ def of_gpus(spec: Vllm, model: Architecture) -> EnginePlan:
         return planned
     if planned.fits:
         return structs.replace(planned, remedy=crowded(planned))
-    # What to write instead, where not even one sequence has room: a shorter context, or more GPUs.
+    # Remedies if not even one sequence fits: a shorter context, or more GPUs.
     ways = [f"lower context to {planned.tokens}"] if planned.tokens else []
     tensor = 2 * spec.parallelism.tensor
     while tensor <= _WIDEST:
@@ -286,14 +286,14 @@ def of_gpus(spec: Vllm, model: Architecture) -> EnginePlan:
 
 
 def crowded(planned: EnginePlan) -> str:
-    """What to lower so that no stream waits for another."""
+    """Returns what to lower so that no stream waits for another."""
     context = f"context to {planned.longest} or " if planned.longest else ""
     room = f"{planned.sequences} of {planned.parallel} streams of full length have room at once"
     return f"{room}: lower {context}parallel to {planned.sequences}"
 
 
 def _shared(spec: Llamacpp | Vllm, model: Architecture, device: str, gpus: int = 0) -> dict[str, Any]:
-    """What plans of all engines say."""
+    """Returns the fields that all plans have."""
     return {
         "engine": spec.name,
         "device": device,
@@ -307,7 +307,7 @@ def _shared(spec: Llamacpp | Vllm, model: Architecture, device: str, gpus: int =
 
 
 def _of_vllm(spec: Vllm, cache: Cache, room: int) -> dict[str, Any]:
-    """What has a place in so many bytes of vLLM's cache."""
+    """Returns what fits into `room` bytes of vLLM's cache."""
     sequences = room // cache.sequence(spec.context)
     return {
         "token": cache.token(),
@@ -338,7 +338,7 @@ def _on_gpus(spec: Vllm, model: Architecture) -> EnginePlan:
     )
 
 
-# vLLM and llama.cpp without GPUs: their caches are set aside at the start, whatever comes.
+# vLLM and llama.cpp without GPUs: their caches are allocated at the start.
 
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -385,7 +385,7 @@ def on_cpu_of_llamacpp(spec: Llamacpp) -> EnginePlan:
 
 
 def _judged(planned: EnginePlan, wanted: int) -> EnginePlan:
-    """`wanted`: GiB of cache with which all streams have room at once."""
+    """Adds a remedy. `wanted` is the GiB of cache with which all streams fit at once."""
     if planned.room < 0:
         remedy = f"{-planned.room / GIB:.1f} GiB are missing on this machine: take a smaller model, or more memory"
         return structs.replace(planned, fits=False, ample=False, remedy=remedy)
@@ -396,7 +396,7 @@ def _judged(planned: EnginePlan, wanted: int) -> EnginePlan:
 
 
 def _memory() -> int:
-    """Of this machine, or of the container that this is in."""
+    """Returns the memory of this machine, or of the container in which this process runs, in bytes."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(machine, int(_LIMIT.read_text()))
@@ -405,9 +405,9 @@ def _memory() -> int:
 
 
 def plan(spec: EngineSpec) -> EnginePlan:
-    """Whether an engine fits, and what its tokens will cost, before it is launched.
+    """Plans whether an engine fits, and the cost of its tokens, before it is launched.
 
-    Raises `EngineError` where it is not known what the model is, or nothing is launched.
+    Raises `EngineError` if the model is unknown, or if lowpass does not launch the engine.
     """
     if isinstance(spec, Llamacpp):
         return on_cpu_of_llamacpp(spec)

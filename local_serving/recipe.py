@@ -1,6 +1,6 @@
-"""Spec → what one replica is started with, command line and environment, and what targets are told of the engine.
+"""Conversion of a spec to a replica's command line and environment, and to the engine that targets see.
 
-How vLLM is called is pure, so that what is launched here and what other platforms launch is the same.
+vLLM's command line is a pure function of the spec, so that it is the same here and on other platforms.
 """
 
 import os
@@ -28,24 +28,24 @@ SETTING = "LOWPASS_VLLM_PYTHON"
 Launched = Llamacpp | Vllm
 """Specs of engines that lowpass starts."""
 MODULE = "vllm.entrypoints.openai.api_server"
-"""And not the program `vllm`: builds for CPUs have it die at once (0.32)."""
+"""Module to run instead of the program `vllm`, which exits at once in builds for CPUs (0.32)."""
 ENGINE_DRAIN_S = 20
-"""How long requests may take to finish after SIGTERM. Without it their clients hang, without a byte or an error."""
+"""Time in seconds for requests to finish after SIGTERM. Without it clients hang, without a byte or an error."""
 _ENVIRONMENT = load_data(__file__, "environment.yaml")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
-"""NVIDIA, AMD, and either in Windows' subsystem for Linux."""
+"""Devices of NVIDIA and AMD GPUs, and of both in the Windows Subsystem for Linux."""
 
 
 class EngineHome(NamedTuple):
-    """Where engines keep state, locks and caches; and the interpreter for specs of vLLM that name none."""
+    """Folder for state, locks and caches of engines, and the Python interpreter for vLLM specs that name none."""
 
     folder: Path
     python: str = ""
 
 
 def recipe(spec: Launched, replica: int, port: int, home: EngineHome) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """Command line and environment. Raises `EngineError`: what is missing, and the remedy."""
+    """Returns command line and environment. Raises `EngineError` with what is missing and a remedy."""
     passed = {name: os.environ[name] for name in _ENVIRONMENT["passed_on"] if name in os.environ}
     if isinstance(spec, Llamacpp):
         program = (sys.executable, "-P", "-m", "local_serving.llamacpp")
@@ -55,7 +55,7 @@ def recipe(spec: Launched, replica: int, port: int, home: EngineHome) -> tuple[t
     env = {**passed, **environment(spec, home.folder)}
     if spec.gpu:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(share(spec, replica, passed.get("CUDA_VISIBLE_DEVICES", "")))
-    # The spec's own, "${NAME}" replaced by our variable of that name: tokens are in no file then.
+    # The spec's own variables, in which "${NAME}" refers to this process's environment, so that no file holds tokens.
     for name, text in spec.environment.items():
         for variable in _REFERENCE.findall(text):
             if variable not in os.environ:
@@ -66,9 +66,9 @@ def recipe(spec: Launched, replica: int, port: int, home: EngineHome) -> tuple[t
 
 
 def share(spec: Vllm, replica: int, visible: str) -> tuple[str, ...]:
-    """The ids of this replica's GPUs; `visible`: those that this process may use, as CUDA_VISIBLE_DEVICES says it.
+    """Returns the ids of a replica's GPUs; `visible` lists those of this process, as in CUDA_VISIBLE_DEVICES.
 
-    Raises `EngineError` where there are fewer than its replicas take together.
+    Raises `EngineError` if there are fewer than all replicas need.
     """
     each, needed = gpus(spec), spec.replicas * gpus(spec)
     listed = tuple(map(str, spec.gpus)) or tuple(filter(None, visible.split(","))) or tuple(map(str, range(needed)))
@@ -79,7 +79,7 @@ def share(spec: Vllm, replica: int, visible: str) -> tuple[str, ...]:
 
 
 def _interpreter(spec: Vllm, setting: str) -> str:
-    """Never our own: vLLM's pins are not ours."""
+    """Returns the interpreter for vLLM; never the current one, because vLLM's dependencies conflict with lowpass's."""
     named = spec.python or setting
     if not named:
         remedy = f"set `python` in its spec, or {SETTING}, to the interpreter of an environment that has vLLM"
@@ -107,14 +107,14 @@ def _check(spec: Vllm) -> None:
         raise EngineError(f"{spec.name} wants a GPU ({spec.gpu}) and this machine has none: {remedy}")
 
 
-# How vLLM 0.32 is called.
+# The command line of vLLM 0.32.
 
 TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=False)  # noqa: S701
 TEMPLATES.filters["json"] = lambda value: msgspec.json.encode(value).decode()
 
 
 def arguments(spec: Vllm, host: str, port: int) -> tuple[str, ...]:
-    """What follows the program: `vllm_arguments.jinja`."""
+    """Returns vLLM's arguments, from `vllm_arguments.jinja`."""
     highest = max((adapter.rank for adapter in spec.adapters), default=0)
     rank = next((rank for rank in VLLM["lora_ranks"] if rank >= highest), highest)
     more = {"names": names(spec), "sleeps": _sleeps(spec), "lora_rank": rank, "drain_s": ENGINE_DRAIN_S}
@@ -123,12 +123,12 @@ def arguments(spec: Vllm, host: str, port: int) -> tuple[str, ...]:
 
 
 def names(spec: Vllm) -> tuple[str, ...]:
-    """What requests call the model by; its metrics have the first."""
+    """Returns the names by which requests call the model; its metrics have the first one."""
     return spec.served or tuple(dict.fromkeys((spec.model.rpartition("/")[2], spec.model)))
 
 
 def environment(spec: Vllm, home: Path) -> dict[str, str]:
-    """Beside PATH and the like. `home`: the folder for what it keeps on disk, of all engines."""
+    """Returns further environment variables; `home` is the folder for the caches of all engines."""
     parts = {
         "always": True,
         "folder": Path(spec.path).is_absolute(),
@@ -142,19 +142,19 @@ def environment(spec: Vllm, home: Path) -> dict[str, str]:
 
 
 def _sleeps(spec: Vllm) -> bool:
-    """vLLM frees the memory of GPUs only; on a CPU `--enable-sleep-mode` is refused."""
+    """Whether the engine may sleep: vLLM frees only GPU memory, and refuses `--enable-sleep-mode` on a CPU."""
     return bool(spec.sleep_after_s and spec.gpu)
 
 
-# What targets are told of an engine.
+# The engine as targets see it.
 
 NOWHERE = ("http://127.0.0.1:9/v1",)
-"""Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
+"""Placeholder URLs for commands that launch nothing; port 9 discards (RFC 863)."""
 
 
 class Unlaunched(Mapping[str, ServedEngine]):
-    """Engines as they would be, were they launched: those that come with lowpass, and those of `names` that are paths
-    of specs. Each is read when it is asked for; one whose spec is wrong says what is."""
+    """Engines as they would be served if they were launched: the shipped ones, and those of `names` that are paths of
+    specs. Each spec is read on first access; the mistakes of an invalid one are in its `mistakes`."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._read: dict[str, ServedEngine | None] = dict.fromkeys((*specs.known(), *filter(specs.is_path, names)))
@@ -178,9 +178,9 @@ class Unlaunched(Mapping[str, ServedEngine]):
 
 
 def served(spec: EngineSpec, urls: Sequence[str]) -> ServedEngine:
-    """`urls`: a base URL for each replica."""
+    """Returns the engine as targets see it; `urls` has a base URL per replica."""
     reasoning, adapters = (None, ()) if isinstance(spec, Llamacpp) else (spec.reasoning, spec.adapters)
-    # Thinking tokens in what ends a thought: all before its last word, the mark; no token is shorter than a byte.
+    # At most as many tokens as bytes: the end marker's text before its last word, which is the mark itself.
     end = reasoning.end.rstrip().encode() if reasoning else b""
     return ServedEngine(
         name=spec.name,
@@ -198,7 +198,7 @@ def served(spec: EngineSpec, urls: Sequence[str]) -> ServedEngine:
 
 
 def _planned(spec: EngineSpec) -> Price | None:
-    """At the likely speed; None where the spec has no price per hour, or not all is known that a plan needs."""
+    """Returns the price at the likely speed; None without an hourly price, or if the plan can't be made."""
     try:
         expected = None if isinstance(spec, External) or spec.cost == EngineCost() else plan(spec)
     except EngineError:

@@ -1,4 +1,4 @@
-"""Which engines run for this home folder, and who owns them."""
+"""Records of the engines of a home folder, and of their owners."""
 
 import asyncio
 import fcntl
@@ -21,36 +21,36 @@ from local_serving.spec import EngineCost, EngineSpec
 from local_serving.watch import read as watch_read
 from router.types.target import EngineState, Status
 
-# Which engines run for this home folder, and whose they are: a file for each, and a lock that ends with its owner.
+# Records of engines and their owners: a file for each, and a lock that ends with the owner.
 
 _GONE = "gone"
 _PATIENCE_S = 2.0
 Owner = Literal["serve", "up"]
-"""`lowpass serve`, whose engines end with it; `lowpass local up`."""
+"""Command that owns an engine: `lowpass serve`, with which its engines end, or `lowpass local up`."""
 
 
 class Process(Struct, frozen=True):
-    """A process id is given anew some day; together with when it was started it names one process for good."""
+    """A process, identified by its id and start time, since ids are reused."""
 
     pid: int
     started: str
-    """Boot and clock ticks since then; empty: not known on this system."""
+    """Start of the boot id and start time in clock ticks; empty if unknown on this system."""
 
 
 class EngineRecord(Struct, frozen=True, kw_only=True):
-    """`ended`: in good order, and not to come back by itself."""
+    """Record of an engine. `ended`: whether it was ended in good order and is not to be restarted."""
 
     name: str
     kind: Literal["llamacpp", "vllm"]
     digest: str
-    """Of the spec that it was started with."""
+    """Digest of the spec that it was started with."""
     owner: Owner
     process: Process
-    """The owner's."""
+    """Process of the owner."""
     urls: tuple[str, ...]
     states: tuple[EngineState, ...] = ()
     children: tuple[Process, ...] = ()
-    """Leaders of the process groups of engines, and their guardians."""
+    """Leaders of the engines' process groups, and their guardians."""
     ended: bool = False
 
     @property
@@ -59,8 +59,8 @@ class EngineRecord(Struct, frozen=True, kw_only=True):
 
 
 def claim(folder: Path, name: str) -> IO[bytes] | None:
-    """The right to run an engine, held until this file is closed or this process ends, however that comes. None:
-    another process has it. Raises `EngineError`."""
+    """Locks the right to run an engine until the returned file is closed or this process ends. Returns None if another
+    process has the lock. Raises `EngineError`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.fdopen(os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600), "wb")
@@ -75,7 +75,7 @@ def claim(folder: Path, name: str) -> IO[bytes] | None:
 
 
 def read(folder: Path, name: str) -> EngineRecord | None:
-    """None: there is none, or it can't be read."""
+    """Returns the record of an engine; None if there is none, or if it can't be read."""
     try:
         return msgspec.json.decode((folder / f"{name}.json").read_bytes(), type=EngineRecord)
     except (OSError, msgspec.MsgspecError):
@@ -87,7 +87,7 @@ def records(folder: Path) -> tuple[EngineRecord, ...]:
 
 
 def write(folder: Path, record: EngineRecord) -> None:
-    """As a whole: nobody reads half of it."""
+    """Writes a record atomically."""
     descriptor, name = tempfile.mkstemp(dir=folder, prefix=f".{record.name}.")
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.encode(record))
@@ -95,7 +95,7 @@ def write(folder: Path, record: EngineRecord) -> None:
 
 
 def digest(spec: EngineSpec) -> str:
-    """The same for specs that start the same, however they came here: 16 and 16.0 are written differently."""
+    """Returns a digest of what affects the start, independent of notation: 16 and 16.0 are equal."""
     apart = {"cost": EngineCost(), "licence": "", "architecture": None, "start_s": 1}
     core = type(spec).model_validate_json(spec.model_copy(update=apart).model_dump_json())
     return sha256(core.model_dump_json().encode()).hexdigest()[:16]
@@ -116,10 +116,10 @@ def alive(process: Process) -> bool:
 
 
 def end_leftovers(children: tuple[Process, ...]) -> None:
-    """Kills what is left of engines whose owner and guardian were killed. Blocks.
+    """Kills the rest of engines whose owner and guardian were killed. Blocks.
 
-    A group outlives its leader, and nobody gets a group's number while it has members. So a group whose leader is
-    gone is ours if one of it is in the session of a guardian that we recorded.
+    A group outlives its leader, and its id is not reused while it has members. So a group without a leader is one of
+    ours if a member is in the session of a recorded guardian.
     """
     groups, guardians = [], {child.pid for child in children}
     for child in children:
@@ -135,13 +135,13 @@ def end_leftovers(children: tuple[Process, ...]) -> None:
 
 
 def members(group: int) -> list[int]:
-    """Processes of the group that still run."""
+    """Returns the ids of a process group's running members."""
     rows = {int(path.name): _stat(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
     return [pid for pid, row in rows.items() if row and int(row[2]) == group and row[0] != "Z"]
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from `state` on: the name before may hold anything. Empty: no such process."""
+    """Returns the fields of /proc/PID/stat after the name, which may hold anything; empty if there is no process."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     return []
@@ -155,11 +155,11 @@ def _started(pid: int) -> str:
     return f"{boot[:8]}-{fields[19]}" if fields and fields[0] != "Z" else _GONE
 
 
-# How the engines of a home folder stand: what their owners write of them, and what they say themselves.
+# Status of the engines of a home folder: what their owners record, and what the engines report.
 
 
 class EngineStatus(Struct, frozen=True, kw_only=True):
-    """`memory`: bytes, of all its processes, shared ones in shares (PSS). None: not known."""
+    """Status of a replica. `memory` is the bytes (PSS) of all its processes; None for unknown values."""
 
     engine: str
     replica: int

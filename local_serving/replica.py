@@ -1,4 +1,4 @@
-"""One process of an engine: started, probed, watched, and why it does not start."""
+"""One process of an engine: its start, health checks, restarts, and the reason of a failed start."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ from local_serving.watch import LIMIT_S, ask
 from router.types.target import SERVING, EngineState, Status
 from router.types.yaml_file import load_data
 
-# What engines say while they start → why they don't, and what to do about it (`causes.yaml`); and how little of it is
-# kept later.
+# Reasons of failed starts, from the engine's output, with remedies (`causes.yaml`); and the small part of the output
+# that is kept once requests are served.
 
 _LINE_CHARS, _KNOWN_CHARS = 300, 160
 _PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?((?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\])?\s*")
-"""vLLM's own: "(EngineCore pid=7) ERROR 11-21 20:34:11 [core.py:945] "."""
+"""Prefix of vLLM's log lines: "(EngineCore pid=7) ERROR 11-21 20:34:11 [core.py:945] "."""
 _NATIVE = re.compile(r"^[\d.]+ [A-Z] ")
-"""llama.cpp's own, from a thread that may be late: "0.00.007.158 E srv …". It adds to what we say, and is no reason."""
+"""Prefix of llama.cpp's log lines, from a thread that may be late: "0.00.007.158 E srv …". They are not the reason."""
 _STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput|Avg prompt throughput")
 _EXCEPTION = re.compile(r"^(?:[a-z_0-9]+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b")
 _VAGUE = ("Engine core initialization failed", "WorkerProc initialization failed", "See root cause above")
@@ -41,7 +41,7 @@ _CAUSES: list[dict[str, Any]] = load_data(__file__, "causes.yaml")
 
 
 class EngineOutput:
-    """What an engine wrote since it was started, and what is known from that."""
+    """Output of an engine since its start, and what it reveals."""
 
     def __init__(self) -> None:
         self._last = self._exception = ""
@@ -58,7 +58,7 @@ class EngineOutput:
             self._last = text
 
     def why(self, status: int) -> str:
-        """Why it ended, in one line: the known cause with its remedy, else what it said last, else its exit status."""
+        """Returns why the engine ended: a known cause with its remedy, else its last output or exit status."""
         if self._cause is not None:
             text, remedy = self._cause
             return f"{shorten(text, _KNOWN_CHARS, placeholder=' …')}: {remedy}"
@@ -72,9 +72,9 @@ class EngineOutput:
 
 
 def discreet(line: str) -> str:
-    """What may be kept of a line once an engine has seen requests: never what might quote one.
+    """Returns what may be kept of a line once an engine serves requests, which the line might quote.
 
-    Where it was said and of what kind it is, the statistics, and causes that are known by heart.
+    Kept are its source and kind, statistics, and the words of known causes.
     """
     prefix = _PREFIX.match(line)
     place = prefix[0].rstrip() if prefix and prefix[1] else ""
@@ -85,24 +85,24 @@ def discreet(line: str) -> str:
     return " ".join(filter(None, (place, kind[0] if kind else "", known)))
 
 
-# What an engine says of itself over HTTP: whether it is well, what it serves, how much it has to do.
+# What an engine reports over HTTP: its health, its models and its load.
 
 
 class ForeignServer(Exception):
-    """Something answers there, and it is not the engine; says what."""
+    """Another server than the engine answers; the message says which."""
 
 
 async def serves(url: str, names: Collection[str]) -> bool:
-    """Whether the engine at the base URL is well and has one of `names`. Raises `OSError` and `ForeignServer`.
+    """Whether the engine at the base URL is healthy and serves one of `names`. Raises `OSError` and `ForeignServer`.
 
-    A bare 200 says nothing: whatever took the port might give it. Who has no /health is well if it has the name.
+    A mere 200 is not enough, since another server may have taken the port. Without /health, having the name suffices.
     """
     health = await ask(url, "/health")
     if health.status not in (200, 401, 403, 404):
         return False
     models = await ask(url, "/v1/models")
     if models.status in (401, 403) and health.status == 200:
-        return True  # it wants a key, which only the policy has
+        return True  # it requires a key, which only the policy has
     try:
         served = {str(model["id"]) for model in msgspec.json.decode(models.body)["data"]}
     except (msgspec.MsgspecError, KeyError, TypeError):
@@ -119,22 +119,22 @@ async def serves(url: str, names: Collection[str]) -> bool:
 
 
 async def calls(url: str) -> int:
-    """Requests that have reached vLLM's server and are not answered, those included that wait while it sleeps."""
+    """Returns the number of unanswered requests at vLLM's server, including those that wait while it sleeps."""
     try:
         return int(msgspec.json.decode((await ask(url, "/load")).body)["server_load"])
     except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
         return 0
 
 
-# One supervised replica of an engine: a child process on a port of its own, started again whenever it ends.
+# One supervised replica of an engine: a child process on its own port, restarted whenever it ends.
 
 STEADY_S = 60.0
-"""After serving this long, the next restart is prompt again."""
+"""Seconds of serving after which the restart delay is reset."""
 GRACE_S = 5.0
-"""Between SIGTERM and SIGKILL, and beyond what an engine may take for the requests that it has."""
+"""Time in seconds between SIGTERM and SIGKILL, in addition to the time for requests in progress."""
 HEALTH_EVERY_S = 2.0
 HUNG_AFTER = 6
-"""Failures of /health in a row, after which an engine that says nothing more is killed and started again."""
+"""Number of consecutive /health failures after which the engine is killed and restarted."""
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.2, 10.0
 _PROBE_EVERY_S = 0.05
 _NAP_LOOK_S, _BUSY_EVERY_S = 0.5, 0.1
@@ -143,7 +143,7 @@ _LINE_BYTES, _REPLICA_LINE_CHARS = 1 << 20, 500
 
 
 class EngineProcess:
-    """Owns one child at a time. Call `launch` once, then `stop` once. `changed` is called whenever `state` does."""
+    """Owns one child at a time. Call `launch` once, then `stop` once. `changed` is called when `state` changes."""
 
     def __init__(
         self, spec: Launched, number: int, url: str, log: Path, home: EngineHome, changed: Callable[[], None]
@@ -161,7 +161,7 @@ class EngineProcess:
         self._verdict, self._calls = "", 0
 
     def launch(self) -> None:
-        """Raises `EngineError` if the log can't be written."""
+        """Starts the replica. Raises `EngineError` if the log can't be written."""
         try:
             self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             handler = RotatingFileHandler(self.log_path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
@@ -173,18 +173,18 @@ class EngineProcess:
         self._life = asyncio.get_running_loop().create_task(self._keep_alive(), name=f"engine {self.spec.name}")
 
     async def stop(self) -> None:
-        """Ends the child and all of its process group; safe at any moment."""
+        """Ends the child and its process group; safe at any moment."""
         self._stopping.set()
         if self._life:
             self._signal_guardian(signal.SIGTERM)
-            # One that serves may finish what it has; one that starts has nothing (and vLLM then swallows SIGTERM).
+            # A serving engine may finish its requests; a starting one has none (and vLLM ignores SIGTERM then).
             finishes = isinstance(self.spec, Vllm) and self._served_from is not None
             await asyncio.wait({self._life}, timeout=GRACE_S + (ENGINE_DRAIN_S if finishes else 0))
             self._kill()
             await self._life
 
     async def drain(self, limit_s: float) -> None:
-        """Gives what it works on `limit_s` to end, and then stops. Whoever sends requests reads DRAINING meanwhile."""
+        """Waits up to `limit_s` for requests in progress, then stops. The state is DRAINING meanwhile."""
         if self.state.status in SERVING:
             self._stopping.set()
             self._update(status=Status.DRAINING)
@@ -195,7 +195,7 @@ class EngineProcess:
         await self.stop()
 
     async def _busy(self) -> int:
-        """Requests in it, running and waiting; 0 also where it does not say."""
+        """Returns the number of running and waiting requests; 0 if unknown."""
         load = await watch.read(self.url, watch.words_of(self.spec), LIMIT_S)
         return load.running + load.waiting if load else 0
 
@@ -221,7 +221,7 @@ class EngineProcess:
         return self.state.status is Status.FAILED
 
     async def _live(self) -> float:
-        """One life of the child, to its end; for how many seconds it served."""
+        """Runs the child until it ends, and returns the seconds for which it served."""
         output, self._served_from, self._verdict = EngineOutput(), None, ""
         try:
             process = await self._spawn()
@@ -231,7 +231,7 @@ class EngineProcess:
         watch = asyncio.ensure_future(self._watch(output))
         ending = asyncio.ensure_future(self._reap(process))
         while process.stdout and not process.stdout.at_eof():
-            with suppress(ValueError):  # longer than any line that is worth reading
+            with suppress(ValueError):  # longer than any useful line
                 line = await process.stdout.readline()
                 self._read_line(line.decode(errors="replace").rstrip()[:_REPLICA_LINE_CHARS], output)
         status = await ending
@@ -240,7 +240,7 @@ class EngineProcess:
         return asyncio.get_running_loop().time() - self._served_from if self._served_from else 0.0
 
     async def _spawn(self) -> Process:
-        """Its own session keeps a Ctrl-C in the terminal from it; the pipe to its stdin ends with this process."""
+        """Starts the guardian, in a session without the terminal's Ctrl-C; its stdin ends with this process."""
         command, environment = recipe(self.spec, self.number, urlsplit(self.url).port or 0, self._home)
         try:
             process = self._process = await asyncio.create_subprocess_exec(
@@ -270,7 +270,7 @@ class EngineProcess:
             self._log.log(logging.INFO if "INFO" in line[:40] else logging.ERROR, "%s", line)
 
     async def _reap(self, process: Process) -> int:
-        """The guardian's end is the engine's. If it was killed, the group is there yet and its output would not end."""
+        """Returns the exit status. If the guardian was killed, kills the engine's group, so that its output ends."""
         status = await process.wait()
         if status < 0:
             self._kill()
@@ -278,7 +278,7 @@ class EngineProcess:
         return 128 - status if status > 128 else status
 
     async def _watch(self, output: EngineOutput) -> None:
-        """Until it serves, and then whether it still does; kills what does not."""
+        """Waits until the engine serves, then checks its health; kills it if it does not start or hangs."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -305,7 +305,7 @@ class EngineProcess:
         return False
 
     async def _until_it_hangs(self) -> None:
-        """Beside that: one that may sleep does so when idle, and wakes when called."""
+        """Checks the health until it fails repeatedly; lets an idle engine sleep if allowed, and wakes it."""
         failures, idle_s = 0, 0.0
         naps_s = self.spec.sleep_after_s if isinstance(self.spec, Vllm) and self.spec.gpu else 0
         pause_s = _NAP_LOOK_S if naps_s else HEALTH_EVERY_S
@@ -320,8 +320,8 @@ class EngineProcess:
                 await self._nap(idle_s >= naps_s)
 
     async def _nap(self, idle: bool) -> None:
-        """Gives back the memory of its GPU (vLLM's sleep mode), once what it works on is finished. Calls that were lost
-        stay counted (by vLLM), so it wakes when there are more than there were."""
+        """Lets the engine sleep (vLLM's sleep mode frees GPU memory) once it is idle, or wakes it. vLLM keeps counting
+        lost requests, so it is woken when the count exceeds that at the start of the sleep."""
         if self.state.status is Status.READY and idle:
             self._calls = await calls(self.url)
             await self._order("/sleep?level=1&mode=wait", Status.SLEEPING)
@@ -346,7 +346,7 @@ class EngineProcess:
                 self._process.send_signal(number)
 
     def _kill(self) -> None:
-        """The whole group of the engine; its guardian ends by that."""
+        """Kills the engine's process group, by which its guardian ends; without an engine, kills the guardian."""
         if self._engine is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._engine, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""The spec of a local engine, llama.cpp's or vLLM's, one served model each: what it says, and how it is read from YAML.
+"""Specs of local engines, one served model each, for llama.cpp, vLLM or an external server, and their YAML files.
 
-Every mistake of a spec has its place and its remedy.
+Every mistake of a spec is reported with its position and a remedy.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,12 +23,12 @@ Natural = Annotated[int, Field(strict=True, ge=0)]
 Positive = Annotated[int, Field(strict=True, ge=1)]
 Usd = Annotated[Decimal, Field(ge=0)]
 VLLM: dict[str, Any] = yaml_file.load_data(__file__, "vllm.yaml")
-"""Words that vLLM knows."""
+"""Values that vLLM supports."""
 GIB = 2**30
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
-    """Of one GPU, with the figures of its maker's data sheet; see `gpus.yaml`."""
+    """A kind of GPU, with figures from its data sheet; units as in `gpus.yaml`."""
 
     gib: float
     bandwidth: float
@@ -38,7 +38,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
     @property
     def memory(self) -> int:
-        """In bytes."""
+        """Memory in bytes."""
         return int(self.gib * GIB)
 
 
@@ -46,59 +46,59 @@ GPUS: Mapping[str, Gpu] = {name: Gpu(**figures) for name, figures in yaml_file.l
 
 
 class EngineCost(YamlPart):
-    """What running it costs. USD per hour of one replica: of each of its GPUs, and of the host they share."""
+    """Cost of an engine. USD per hour of one replica: for each of its GPUs, and for the host that these share."""
 
     gpu_hour_usd: Usd = Decimal(0)
     host_hour_usd: Usd = Decimal(0)
     counted: BilledHours = BilledHours.MARGINAL
     watts: Natural = 0
-    """Of one GPU under load, where it can't be measured. 0: unknown."""
+    """Power of one GPU under load, in watts, if it can't be measured; 0 if unknown."""
     pue: Number = Field(1.0, ge=1)
-    """Power usage effectiveness: what the site draws ÷ what its machines draw (ISO/IEC 30134-2)."""
+    """Power usage effectiveness: total power of the site ÷ power of its machines (ISO/IEC 30134-2)."""
 
 
 class Attention(YamlPart):
-    """Layers of one kind, and what each keeps of a token (or, `state`, of a whole sequence)."""
+    """Layers of one kind, with what each caches per token (or, for `state`, per sequence)."""
 
     kind: Literal["full", "sliding", "latent", "state"]
-    """`full`: multi-head, grouped-query or multi-query. `latent`: MLA. `state`: a state-space or linear layer."""
+    """`full`: multi-head, grouped-query or multi-query. `latent`: MLA. `state`: state-space or linear attention."""
     layers: Positive
     kv_heads: Natural = 0
     head_dim: Natural = 0
     window: Natural = 0
-    """Tokens that a sliding layer keeps."""
+    """Number of tokens that a sliding layer keeps."""
     latent_dim: Natural = 0
-    """MLA: the compressed width, and …"""
+    """Compressed width of MLA."""
     rope_dim: Natural = 0
-    """… that of the shared rotary key."""
+    """Width of MLA's shared rotary key."""
     state_bytes: Natural = 0
-    """Of one sequence in one layer."""
+    """State in bytes of one sequence in one layer."""
 
 
 class Architecture(YamlPart):
-    """What memory and speed follow from. Billions of parameters."""
+    """Architecture of a model, which determines memory and speed. Parameters are in billions."""
 
     parameters_b: Number = Field(gt=0)
     active_b: Number = Field(gt=0)
-    """Of them used for a token; the same for a dense model."""
+    """Parameters used for each token, in billions; all of them in a dense model."""
     experts: Natural = 0
-    """Routed ones of a layer, and …"""
+    """Number of routed experts per layer."""
     experts_active: Natural = 0
-    """… those of them that a token goes through; 0: a dense model."""
+    """Number of routed experts that each token uses; 0 for a dense model."""
     tied: Flag = False
-    """Embedding and head are the same weights."""
+    """Whether embedding and head share their weights."""
     hidden: Natural = 0
     vocabulary: Natural = 0
     attention: tuple[Attention, ...] = ()
 
 
 class Parallelism(YamlPart):
-    """How one replica is spread over GPUs."""
+    """How a replica is spread over GPUs."""
 
     tensor: Positive = 1
     pipeline: Positive = 1
     data: Positive = 1
-    """Ranks that share the experts of a MoE model; dense models take `replicas`."""
+    """Number of ranks that share a MoE model's experts; dense models use `replicas` instead."""
     expert: Flag = False
     nodes: Positive = 1
     backend: Literal["mp", "ray"] = "mp"
@@ -109,17 +109,17 @@ class Parallelism(YamlPart):
 
 
 class ReasoningParser(YamlPart):
-    """How an engine tells thoughts from answers, and so can count and cap them."""
+    """How an engine separates thoughts from answers, so that it can count and limit them."""
 
     parser: str
     start: str = "<think>"
     end: str = "</think>"
     written: Natural = 0
-    """Tokens that the chat template writes after `start`: the engine counts them as thought."""
+    """Number of tokens that the chat template writes after `start`; the engine counts them as thoughts."""
 
 
 class LoraAdapter(YamlPart):
-    """A LoRA adapter: a target of its own, on the same weights."""
+    """A LoRA adapter: a target of its own with the same weights."""
 
     name: str
     path: str
@@ -127,92 +127,92 @@ class LoraAdapter(YamlPart):
 
 
 class _Common(YamlPart):
-    """Required keys have examples, with which the rest of a spec is judged that lacks them."""
+    """Fields of all specs. Required keys have examples, which replace missing ones so that the rest can be checked."""
 
     engine: str
     name: Annotated[str, form("engine_name")] = Field(examples=["mine"])
     model: str = Field(examples=["local/mine"])
-    """Id of the model's card in the catalog, or what the engine calls it."""
+    """Id of the model's card in the catalog, or the engine's name for the model."""
     replicas: Positive = 1
-    """Independent copies, each on GPUs of its own."""
+    """Number of independent copies, each on its own GPUs."""
     cost: EngineCost = EngineCost()
     licence: str = ""
-    """SPDX id, or the name of the licence."""
+    """SPDX id or name of the licence."""
     architecture: Architecture | None = None
-    """What a plan goes by; else the model folder's `config.json` says it."""
+    """Architecture for plans; None: read from the model folder's `config.json`."""
     start_s: Positive = 120
-    """What does not serve by then is killed, and started again or given up."""
+    """Time in seconds within which it must serve; otherwise it is killed, and restarted or given up."""
 
 
 class Parts(YamlPart):
-    """A file that comes in pieces, each in a Python package; joined once, and kept where lowpass keeps its state."""
+    """A file whose pieces are in Python packages; it is joined once and kept in lowpass's home folder."""
 
     pieces: tuple[Annotated[str, form("piece")], ...] = Field(min_length=1)
-    """In their order: "package/path of the file in it"."""
+    """Pieces in order: "package/path of the file in it"."""
     sha256: Annotated[str, form("sha256")]
-    """Of the whole."""
+    """Digest of the whole file."""
 
 
 class Llamacpp(_Common):
-    """llama.cpp's own server in a child process. Lengths in tokens; `context` is shared by all `parallel` streams."""
+    """llama.cpp's server in a child process. Lengths are in tokens; `context` is shared by all `parallel` streams."""
 
     engine: Literal["llamacpp"] = "llamacpp"
     package: str = ""
-    """Python package whose folder holds `file`; empty: `file` is a path of its own, relative to the spec."""
+    """Python package whose folder has `file`; empty: `file` is a path relative to the spec."""
     file: str = Field(examples=["mine.gguf"])
     parts: Parts | None = None
-    """What `file`, a name of its own then, is joined from."""
+    """Pieces from which `file`, then a plain name, is joined."""
     context: Positive = Field(examples=[65_536])
     parallel: Positive = 1
     batch: Positive = 512
-    """Tokens computed at once; also the longest text that can be embedded."""
+    """Number of tokens computed at once; also the maximum length of a text to embed."""
     embeddings: Flag = False
     cache_mib: Natural = 256
-    """Memory for prompts that may come again."""
+    """Memory in MiB for prompts that may be repeated."""
     temperature: Number = 0.8
     top_p: Number = 0.95
-    """Sampling for requests that say nothing about it."""
+    """Default sampling parameters of requests, with `temperature`."""
     threads: Natural = 0
-    """0: one less than the cores that this process may use."""
+    """Number of threads; 0: one less than the cores that this process may use."""
 
 
 class Vllm(_Common):
-    """vLLM in an environment or a container of its own: its pins never meet the gateway's. Lengths in tokens."""
+    """vLLM in its own environment or container, because its dependencies conflict. Lengths are in tokens."""
 
     engine: Literal["vllm"] = "vllm"
     path: str = Field(examples=["/mine"])
-    """A folder with the model (relative to the spec), or its id on the model hub."""
+    """Folder with the model (relative to the spec), or its id on the model hub."""
     served: tuple[str, ...] = ()
-    """Names that requests call it by; none: the last part of `model`."""
+    """Names for the model in requests; empty: the last part of `model`, and `model`."""
     start_s: Positive = 600
-    """Compiled for the first time, even a small model takes minutes; with `eager` half of one."""
+    """Start limit in seconds; compiling takes minutes at first, even for a small model; with `eager`, half a minute."""
     python: str = ""
-    """Interpreter of the environment that has vLLM; empty: the one that the setting names."""
+    """Interpreter of the environment that has vLLM; empty: that of the setting."""
     image: str = ""
-    """Container image, for the generated manifests."""
+    """Container image for generated manifests."""
     context: Positive = Field(examples=[65_536])
     parallel: Positive = 256
-    """Sequences that it works on at a time."""
+    """Maximum number of sequences that are processed at a time."""
     queue: Natural = 0
-    """Requests that may be in it (running and waiting) before it turns others away; 0: no bound."""
+    """Maximum number of running and waiting requests before others are rejected; 0: unlimited."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     quantization: str = ""
-    """As vLLM names it ("fp8", "awq_marlin", "mxfp4", …); empty: none, or what the checkpoint says."""
+    """vLLM's name ("fp8", "awq_marlin", "mxfp4", …); empty: none, or what the checkpoint states."""
     weight_bits: Number = Field(16, gt=0, le=32)
-    """Mean bits a parameter in memory, but for embedding and head, which stay in 16."""
+    """Mean bits per parameter in memory, except for embedding and head, which stay in 16 bits."""
     kv_dtype: Literal["auto", "fp8"] = "auto"
     parallelism: Parallelism = Parallelism()
     gpu: str = ""
-    """Its kind, as `lowpass local plan --gpus` lists them; empty: none, it runs on the CPU."""
+    """Kind of GPU, as listed by `lowpass local plan --gpus`; empty for a CPU."""
     gpus: tuple[Natural, ...] = ()
-    """Ids of the GPUs of all replicas, in their order; none: the first ones."""
+    """Ids of the GPUs of all replicas, in order; empty: the first ones."""
     memory: Number = Field(0.9, gt=0, le=1)
-    """Of each GPU that it may take."""
+    """Share of each GPU's memory that it may use."""
     cpu_cache_gib: Natural = 1
-    """KV cache of an engine without a GPU."""
+    """KV cache in GiB of an engine without a GPU."""
     reasoning: ReasoningParser | None = None
     tools: str = ""
-    """Parser of tool calls; empty: it has no tools."""
+    """Parser of tool calls; empty: tools are not supported."""
     template: str = ""
     """Path of a chat template that replaces the model's own."""
     template_options: dict[str, JsonValue] = Field({})
@@ -220,26 +220,26 @@ class Vllm(_Common):
     adapters: tuple[LoraAdapter, ...] = ()
     runner: Literal["generate", "pooling"] = "generate"
     eager: Flag = False
-    """No graphs are captured: starts quicker, decodes slower."""
+    """Whether to skip graph capture: starts faster, decodes more slowly."""
     sleep_after_s: Natural = 0
-    """Idle for so long, it gives its GPU's memory back until the next request; 0: never. On GPUs only."""
+    """Idle time in seconds after which it frees its GPU's memory until the next request; 0: never. GPUs only."""
     environment: dict[str, str] = Field({})
     arguments: tuple[str, ...] = ()
-    """Given to vLLM as they are, after all others."""
+    """Arguments that are passed to vLLM unchanged, after all others."""
 
 
 class External(_Common):
-    """A server that somebody else runs: watched and priced, never started or stopped."""
+    """A server run by others: watched and priced, but never started or stopped."""
 
     engine: Literal["external"] = "external"
     urls: tuple[str, ...] = Field(min_length=1, examples=[["http://127.0.0.1:8000/v1"]])
-    """A base URL for each replica, with its `/v1`."""
+    """Base URL of each replica, with its `/v1`."""
     served: tuple[str, ...] = ()
     metrics: Literal["vllm", "llamacpp", "none"] = "vllm"
-    """In whose words its `/metrics` speaks."""
+    """Format of its `/metrics`."""
     parallel: Positive = 256
     gpus: Natural = 1
-    """Of each replica, for its price."""
+    """GPUs of each replica, for its price."""
     reasoning: ReasoningParser | None = None
     adapters: tuple[str, ...] = ()
 
@@ -248,7 +248,7 @@ EngineSpec = Llamacpp | Vllm | External
 
 
 def gpus(spec: EngineSpec) -> int:
-    """Of one replica."""
+    """Returns the number of GPUs of one replica."""
     if isinstance(spec, Llamacpp):
         return 0
     if isinstance(spec, External):
@@ -256,14 +256,14 @@ def gpus(spec: EngineSpec) -> int:
     return spec.parallelism.gpus if spec.gpu else 0
 
 
-# A spec's file → the spec, or all that is wrong with it.
+# Reading a spec's file, with all its mistakes.
 
 _SHIPPED = Path(__file__).parent / "engines"
 _KINDS: dict[str, type[EngineSpec]] = {"llamacpp": Llamacpp, "vllm": Vllm, "external": External}
 
 
 class SpecError(EngineError):
-    """Every mistake of a spec, a line each."""
+    """All mistakes of a spec, one per line."""
 
     def __init__(self, problems: Iterable[yaml_file.Problem]) -> None:
         self.problems = yaml_file.in_order(problems)
@@ -271,19 +271,19 @@ class SpecError(EngineError):
 
 
 def known() -> tuple[str, ...]:
-    """Names of the engines that come with lowpass."""
+    """Returns the names of the engines that are shipped with lowpass."""
     return tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
 
 
 def is_path(name: str) -> bool:
-    """A spec of one's own, and not a shipped one."""
+    """Whether a name is the path of a spec rather than a shipped engine."""
     return "/" in name or name.endswith((".yaml", ".yml"))
 
 
 def read(name_or_path: str | Path) -> EngineSpec:
-    """The spec of a shipped engine (by name) or of a YAML file (by path), whose paths lie beside it.
+    """Returns the spec of a shipped engine (by name) or of a YAML file (by path), to which its paths are relative.
 
-    Raises `SpecError` with every mistake, or `EngineError` where nothing bears the name.
+    Raises `SpecError` with all mistakes, or `EngineError` for an unknown name.
     """
     name = str(name_or_path)
     if not is_path(name) and name not in known():
@@ -299,7 +299,7 @@ def read(name_or_path: str | Path) -> EngineSpec:
 
 
 def _checked(file: YamlFile) -> EngineSpec | None:
-    """None where it is not known which kind of engine it is."""
+    """Returns the spec, with its mistakes reported to `file`; None if the kind of engine is unknown."""
     if file.root is None:
         return None
     if (word := file.text(("engine",))) not in _KINDS:
@@ -317,7 +317,7 @@ def _checked(file: YamlFile) -> EngineSpec | None:
 
 
 def _beside(folder: Path, spec: EngineSpec) -> EngineSpec:
-    """Relative paths start at the spec's own folder."""
+    """Resolves relative paths against the spec's folder."""
     if isinstance(spec, Llamacpp):
         own = spec.package or spec.parts
         return spec if own else spec.model_copy(update={"file": str(folder / Path(spec.file).expanduser())})
@@ -331,13 +331,13 @@ def _beside(folder: Path, spec: EngineSpec) -> EngineSpec:
 
 
 def _folder(beside: Path, path: str) -> str:
-    """An absolute folder, or a hub's id as it is: "owner/name" that is no folder here."""
+    """Returns an absolute folder, or an id on a hub unchanged: "owner/name" that is not a folder here."""
     folder = beside / Path(path).expanduser()
     is_id = path.count("/") == 1 and not path.startswith((".", "/", "~")) and not path.endswith("/")
     return path if is_id and not folder.exists() else str(folder)
 
 
-# What a spec of sound shape can still get wrong: place, problem and remedy of each.
+# Checks beyond the shape of a spec; each mistake has a position, a description and a remedy.
 
 NEEDS = {
     "full": ("kv_heads", "head_dim"),
@@ -345,7 +345,7 @@ NEEDS = {
     "latent": ("latent_dim", "rope_dim"),
     "state": ("state_bytes",),
 }
-"""What layers of each kind must say."""
+"""Required keys of layers of each kind."""
 
 
 def _architecture(file: YamlFile, spec: EngineSpec) -> None:
@@ -408,7 +408,7 @@ def _gpu(file: YamlFile, spec: Vllm) -> None:
 
 
 def _parsers(file: YamlFile, spec: Vllm) -> None:
-    """Plug-ins bring parsers of their own."""
+    """Checks the names of parsers, unless plug-ins bring their own."""
     plugged = " ".join(spec.arguments)
     if spec.reasoning and "--reasoning-parser-plugin" not in plugged:
         _in_vllm(file, ("reasoning", "parser"), "reasoning parser", spec.reasoning.parser, VLLM["reasoning_parsers"])
@@ -474,7 +474,7 @@ def _served(file: YamlFile, spec: Vllm | External) -> None:
 
 
 _Check = tuple[Callable[[YamlFile, Any], None], tuple[str, ...]]
-"""And the keys that it goes by: where one had a mistake of its own nothing can be said."""
+"""A check and the keys that it depends on; it is skipped if one of them has a mistake."""
 _EVERY: _Check = (_architecture, ("architecture",))
 _CHECKS: dict[str, tuple[_Check, ...]] = {
     "llamacpp": (_EVERY, (_file, ("context", "parallel", "file", "package", "parts"))),

@@ -1,7 +1,7 @@
-"""The supervisor of all engines of a gateway, engines that others run, and engines that outlive the shell.
+"""Supervision of the engines of a gateway, of external servers, and of engines that outlive the shell.
 
-`python -m local_serving.supervisor FOLDER LOGS PYTHON` supervises one engine in a process of its own. The spec comes by
-standard input: its environment may hold what a list of processes should not show.
+`python -m local_serving.supervisor FOLDER LOGS PYTHON` supervises one engine in its own process. It reads the spec from
+standard input, because the spec's environment may hold secrets that a list of processes must not show.
 """
 
 import asyncio
@@ -31,24 +31,24 @@ from router.types.target import SERVING, EngineState, ServedEngine, Status
 
 DRAIN_S = 20.0
 _OWN_PORTS = range(20_000, 32_768)
-"""Linux gives away those from 32768 on."""
+"""Ports for engines; Linux assigns those from 32768 on."""
 _FOLLOW_EVERY_S, _ASK_EVERY_S = 0.1, 1.0
 _LOST_AFTER = 3
-"""Failures in a row until a server of others that served counts as gone."""
+"""Number of consecutive failures after which an external server that served counts as gone."""
 _END_LIMIT_S = DRAIN_S + ENGINE_DRAIN_S + 10.0
-"""By then an engine that was told to end has ended."""
+"""Time in seconds within which an engine that was told to end has ended."""
 _LOOK_EVERY_S = 0.05
 _OVER = (Status.FAILED, Status.STOPPED)
 
 
 class Engine:
-    """One engine with all of its replicas: run by this process, or by another one of the same home folder and followed.
+    """An engine with all of its replicas: run by this process, or by another one of the same home folder and followed.
 
-    Call `launch` once, then `stop` or `drain` once. `urls` outlive restarts, whoever runs it.
+    Call `launch` once, then `stop` or `drain` once. `urls` stay the same over restarts, whichever process runs it.
     """
 
     def __init__(self, spec: Launched, logs: Path, home: EngineHome, owner: Owner, changed: Callable[[], None]) -> None:
-        """Blocks while leftovers of a killed owner end. Raises `EngineError` if its record can't be written."""
+        """Blocks while the leftovers of a killed owner end. Raises `EngineError` if the record can't be written."""
         self.spec, self._logs, self._home, self._owner, self._changed = spec, logs, home, owner, changed
         self._digest, self._process = record.digest(spec), record.process(os.getpid())
         self._claim = record.claim(home.folder, spec.name)
@@ -57,7 +57,7 @@ class Engine:
             record.end_leftovers(before.children)
         known = before.urls if before and before.digest == self._digest else ()
         free = not self._claim or not any(taken(urlsplit(url).port or 0) for url in known)
-        # Free ports, below those that the system gives away: one of these may be taken before the engine listens on it.
+        # Free ports below the system's; another process may still take one before the engine listens.
         ports = (port for port in sample(_OWN_PORTS, len(_OWN_PORTS) // 8) if not taken(port))
         fresh = (f"http://{HOST}:{port}/v1" for port in islice(ports, spec.replicas))
         self.urls = known if known and free else tuple(fresh)
@@ -69,7 +69,7 @@ class Engine:
 
     @property
     def ours(self) -> bool:
-        """Whether this process runs it."""
+        """Whether this process runs the engine."""
         return self._claim is not None
 
     @property
@@ -77,18 +77,18 @@ class Engine:
         return [process.state for process in self._replicas] or self._followed
 
     def launch(self) -> None:
-        """Raises `EngineError` if logs can't be written."""
+        """Starts or follows the engine. Raises `EngineError` if logs can't be written."""
         if self._claim:
             self._run()
         else:
             self._following = asyncio.get_running_loop().create_task(self._follow(), name=f"engine {self.spec.name}")
 
     async def stop(self) -> None:
-        """Ends what this process runs of it."""
+        """Ends the replicas that this process runs."""
         await self._end(process.stop() for process in self._replicas)
 
     async def drain(self, limit_s: float) -> None:
-        """Requests in progress have `limit_s` to finish; then it is stopped."""
+        """Waits up to `limit_s` for requests in progress, then stops the engine."""
         await self._end(process.drain(limit_s) for process in self._replicas)
 
     async def _end(self, ends: Iterable[Coroutine[None, None, None]]) -> None:
@@ -110,7 +110,7 @@ class Engine:
             process.launch()
 
     async def _follow(self) -> None:
-        """What its owner writes of it. When that was killed, or was a gateway that ended, the engine becomes ours."""
+        """Follows another owner's record. Takes the engine over if that was killed, or was a gateway and ended."""
         while not self._claim:
             before = record.read(self._home.folder, self.spec.name)
             self._take_over(before)
@@ -122,7 +122,7 @@ class Engine:
         self._update()
 
     def _take_over(self, now: EngineRecord | None) -> None:
-        """The states that a record of another process gives."""
+        """Takes the states over from a record of another process."""
         if now and now.ended and now.owner == "up":
             states = self._all(Status.STOPPED, f"it was ended: `lowpass local up {self.spec.name}` starts it again")
         elif now and now.digest != self._digest:
@@ -154,18 +154,18 @@ class Engine:
             children=tuple(map(record.process, pids)),
             ended=ended,
         )
-        with suppress(OSError):  # a full disk is no reason to let a running engine go
+        with suppress(OSError):  # a running engine is kept even if the disk is full
             record.write(self._home.folder, now)
 
 
 class WatchedServer:
-    """A server that somebody else runs, used as `Engine` is: never started or stopped, only asked whether it serves."""
+    """An external server with the interface of `Engine`: never started or stopped, only checked."""
 
     def __init__(self, spec: External, changed: Callable[[], None]) -> None:
         self.spec, self.urls, self._changed = spec, spec.urls, changed
         self.states = _states(spec, spec.urls, Status.STARTING)
         self._tasks: list[asyncio.Task[None]] = []
-        # llama.cpp answers to any name.
+        # llama.cpp accepts any name.
         names = () if spec.metrics == "llamacpp" else (spec.model, spec.model.rpartition("/")[2])
         self._names = spec.served or names
 
@@ -182,7 +182,7 @@ class WatchedServer:
             self._update(number, Status.STOPPED)
 
     async def drain(self, limit_s: float) -> None:
-        """It goes on without us."""
+        """Stops watching; the server goes on."""
         await self.stop()
 
     async def _watch(self, number: int) -> None:
@@ -197,7 +197,7 @@ class WatchedServer:
             await asyncio.sleep(_ASK_EVERY_S)
 
     async def _ask(self, url: str) -> str:
-        """Why it does not serve; empty: it does."""
+        """Returns why the server is not available; empty if it is."""
         try:
             if await replica.serves(url, self._names):
                 return ""
@@ -215,7 +215,7 @@ class WatchedServer:
 
 
 def _states(spec: EngineSpec, urls: Sequence[str], status: Status, reason: str = "") -> list[EngineState]:
-    """Of every replica the same."""
+    """Returns the same state for every replica."""
     return [
         EngineState(name=spec.name, model=spec.model, status=status, replica=number, url=url, last_error=reason)
         for number, url in enumerate(urls)
@@ -229,10 +229,10 @@ def log_of(logs: Path, spec: Launched, number: int) -> Path:
 class Supervisor:
     """The local engines of a gateway: started together, each kept alive, stopped together.
 
-    Children of this process, in the running event loop; each logs to `log_dir`/<engine>[.<replica>].log, bounded to
-    twice 1 MB. An engine that another process of the same home runs already is used, not started again.
+    They are children of this process, in the running event loop. Each logs up to 2 MB to
+    `log_dir`/<engine>[.<replica>].log. An engine that another process of the same home runs is used, not started again.
 
-    `launch()` and later `await ready(name)`; then `await stop()`, whatever happened.
+    Call `launch()`, later `await ready(name)`, and in any case `await stop()` at the end.
     """
 
     def __init__(self, specs: Iterable[EngineSpec], log_dir: Path, home: EngineHome, owner: Owner = "serve") -> None:
@@ -247,27 +247,27 @@ class Supervisor:
         self.served: Mapping[str, ServedEngine] = MappingProxyType(
             {name: served(engine.spec, engine.urls) for name, engine in self._engines.items()}
         )
-        """By engine's name. Ports are chosen here, once: the URLs outlive restarts."""
+        """Engines by name. Their ports are chosen once, so that URLs stay the same over restarts."""
 
     @property
     def states(self) -> tuple[EngineState, ...]:
-        """Of every replica."""
+        """States of all replicas."""
         return tuple(state for engine in self._engines.values() for state in engine.states)
 
     def runs(self, name: str) -> bool:
-        """Whether this process runs the engine; else it belongs to another one of this home, or to somebody else."""
+        """Whether this process runs the engine, rather than another process of this home or an external operator."""
         engine = self._engine(name)
         return isinstance(engine, Engine) and engine.ours
 
     def launch(self) -> None:
-        """Spawns every engine and returns at once. Raises `EngineError` if its log can't be written."""
+        """Starts every engine and returns at once. Raises `EngineError` if a log can't be written."""
         for engine in self._engines.values():
             engine.launch()
 
     async def ready(self, name: str, timeout_s: float | None = None) -> None:
-        """Waits until a replica of the engine serves; at most `timeout_s`, or for as long as its spec lets it start.
+        """Waits until a replica serves, for at most `timeout_s`, or by default for the start time in its spec.
 
-        Raises `EngineError` if it is unknown, all its replicas failed or were stopped, or it is not ready in time.
+        Raises `EngineError` if the engine is unknown or not ready in time, or if all replicas failed or were stopped.
         """
         engine = self._engine(name)
         limit_s = engine.spec.start_s + 5.0 if timeout_s is None else timeout_s
@@ -283,11 +283,11 @@ class Supervisor:
             raise self._error(engine, "does not start" if failed else "was stopped")
 
     async def drain(self, name: str) -> None:
-        """DRAINING while it finishes what it has, for `DRAIN_S` at most; then it is stopped. Raises `EngineError`."""
+        """Drains an engine for at most `DRAIN_S`, then stops it. Raises `EngineError`."""
         await self._engine(name).drain(DRAIN_S)
 
     async def stop(self) -> None:
-        """SIGTERM to every engine, SIGKILL to the group of what is left later; returns when all children are gone."""
+        """Sends SIGTERM to every engine, later SIGKILL to what is left, and returns when all children have exited."""
         await asyncio.gather(*(engine.stop() for engine in self._engines.values()))
 
     def _error(self, engine: Engine | WatchedServer, problem: str) -> EngineError:
@@ -306,11 +306,11 @@ def _serves(engine: Engine | WatchedServer) -> bool:
     return any(state.status in SERVING for state in engine.states)
 
 
-# Engines that outlive the shell, each under a supervisor process of its own.
+# Engines that outlive the shell, each with its own supervisor process.
 
 
 def start_detached(spec: Launched, logs: Path, home: EngineHome) -> "subprocess.Popen[bytes]":
-    """Returns at once. Raises `EngineError` if nothing can be written."""
+    """Starts a supervisor process and returns at once. Raises `EngineError` if nothing can be written."""
     try:
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _words(logs, spec.name).open("wb") as words:
@@ -331,13 +331,13 @@ def start_detached(spec: Launched, logs: Path, home: EngineHome) -> "subprocess.
 
 
 def why_ended(logs: Path, name: str) -> str:
-    """Why a supervisor ended: its last words."""
+    """Returns why a supervisor ended: the last line of its output."""
     lines = _words(logs, name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else f"{name} was ended before it served"
 
 
 def end_detached(engine: EngineRecord, folder: Path) -> bool:
-    """Has it drain and end, and waits for that; whether it ended by itself. Else its supervisor is killed."""
+    """Drains and ends an engine, and waits for it; returns whether it ended, else kills its supervisor."""
     os.kill(engine.process.pid, signal.SIGTERM)
     deadline = monotonic() + _END_LIMIT_S
     while (now := record.read(folder, engine.name)) and now.owned and monotonic() < deadline:
@@ -348,12 +348,12 @@ def end_detached(engine: EngineRecord, folder: Path) -> bool:
 
 
 def _words(logs: Path, name: str) -> Path:
-    """Where a supervisor of one engine says why it ends."""
+    """Returns the file for the output of an engine's supervisor."""
     return logs / f"{name}.up.log"
 
 
 async def _keep(spec: EngineSpec, logs: Path, home: EngineHome) -> None:
-    """Until SIGTERM, or until its first start failed."""
+    """Runs an engine until SIGTERM, or until its first start has failed."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, ended.set)

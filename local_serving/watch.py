@@ -1,4 +1,4 @@
-"""How busy engines are."""
+"""The load of engines."""
 
 import asyncio
 import ssl
@@ -15,25 +15,25 @@ from router.types.clock import now_ms
 from router.types.target import EngineState, Load, Status
 from router.types.yaml_file import load_data
 
-# A page of an engine's `/metrics` → `Load`: the same numbers, in the words of each kind of engine (`metrics.yaml`).
+# Conversion of an engine's `/metrics` to `Load`, with the names of each kind of engine (`metrics.yaml`).
 
 Words = Literal["vllm", "llamacpp"]
 _METRICS: Mapping[str, Mapping[str, list[str]]] = load_data(__file__, "metrics.yaml")
 _LARGEST = 2.0**53
-"""Beyond it a float is no count."""
+"""Limit from which on a float is not an exact count."""
 
 
 def words_of(spec: EngineSpec) -> Words | None:
-    """None: it has no metrics."""
+    """Returns the format of an engine's metrics; None if it has none."""
     if isinstance(spec, External):
         return None if spec.metrics == "none" else spec.metrics
     return "llamacpp" if isinstance(spec, Llamacpp) else "vllm"
 
 
 def load_of(page: bytes, words: Words, at_ms: int) -> Load | None:
-    """None where the page does not say how many requests run: it is not such an engine's. Never raises."""
+    """Returns the load in a page of metrics; None if it lacks the number of running requests. Never raises."""
     metrics = _METRICS[words]
-    # A replica may be several engines, and tell its requests apart by how they ended: a number has several samples.
+    # A replica may consist of several engines and count requests by outcome, so a number may have several samples.
     samples: dict[str, list[float]] = {name: [] for names in metrics.values() for name in names}
     for name, value in _samples(page, samples):
         samples[name].append(value)
@@ -48,8 +48,8 @@ def load_of(page: bytes, words: Words, at_ms: int) -> Load | None:
 
 
 def _samples(page: bytes, names: Collection[str]) -> Iterator[tuple[str, float]]:
-    """Lines of Prometheus' text format, `name{labels} value timestamp`, that are among `names` and hold a count: NaN,
-    what is below 0 and what has no end count nothing."""
+    """Yields the samples in Prometheus' text format (`name{labels} value timestamp`) that are among `names`; skips NaN,
+    negative and infinite values."""
     for line in page.decode(errors="replace").split("\n"):
         name, brace, rest = line.partition("{")
         if not brace:
@@ -63,25 +63,25 @@ def _samples(page: bytes, names: Collection[str]) -> Iterator[tuple[str, float]]
             yield name, value
 
 
-# Asks every replica how busy it is, again and again, beside the gateway's requests.
+# Polling of all replicas' loads, independent of the gateway's requests.
 
 EVERY_S = 0.5
-"""Between an answer and the next question."""
+"""Time in seconds between an answer and the next poll."""
 LIMIT_S = 5.0
-"""An engine whose processes are busy with long prompts takes seconds to say that it is well."""
+"""Timeout in seconds of other requests; an engine that is busy with long prompts takes seconds to answer."""
 PATIENCE_S = 10.0
-"""llama.cpp answers between two batches only: within seconds, under load on a small machine."""
+"""Timeout of a poll in seconds; llama.cpp answers only between batches: within seconds on a small, busy machine."""
 STALE_MS = 5_000
-"""A load as old as that says nothing any more."""
+"""Age in ms from which on a load is discarded."""
 MOST_BYTES = 4_000_000
-"""Of a page: vLLM's has some 100 kB for each of its ranks."""
+"""Maximum size of a page; vLLM's has some 100 kB for each rank."""
 _SERVING = (Status.READY, Status.DRAINING)
 
 
 class ReplicaWatch:
-    """`states` are those that it is given, with what each replica last said of itself.
+    """Polls replicas; `states` are the given states with the last load of each replica.
 
-    `launch()` inside the running event loop, then `await stop()`. `words`: by engine's name; others are not asked.
+    Call `launch()` in a running event loop, then `await stop()`. `words`: metrics formats of engines to poll, by name.
     """
 
     def __init__(self, states: Callable[[], Sequence[EngineState]], words: Mapping[str, Words | None]) -> None:
@@ -93,7 +93,7 @@ class ReplicaWatch:
 
     @property
     def states(self) -> tuple[EngineState, ...]:
-        """The same object until something is new."""
+        """States of all replicas with their loads; the same object until something changes."""
         given, shown = self._given(), self._shown
         if given != shown[0]:
             loads = (self._loads.get(state.url) for state in given)
@@ -114,13 +114,13 @@ class ReplicaWatch:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """One question at a time to each: late answers never pile up."""
+        """Polls with at most one request to each replica at a time."""
         while True:
             for state in self._given():
                 words = self._words.get(state.name)
                 if words is not None and state.status in _SERVING and state.url not in self._asking:
                     self._asking[state.url] = asyncio.ensure_future(self._ask(state.url, words))
-            # What is stale, and what was said by a replica that has been started anew since, counts no more.
+            # Loads that are too old, or of a replica that no longer serves, are discarded.
             serving = {state.url for state in self._given() if state.status in _SERVING}
             oldest = now_ms() - STALE_MS
             for url in [url for url, load in self._loads.items() if load.at_ms < oldest or url not in serving]:
@@ -139,7 +139,7 @@ class ReplicaWatch:
 
 
 async def read(url: str, words: Words | None, patience_s: float = PATIENCE_S) -> Load | None:
-    """What the replica with this base URL says of itself now; None if it does not, or not within `patience_s`."""
+    """Returns the current load of the replica at a base URL; None if it is not reported within `patience_s`."""
     if words is None:
         return None
     with suppress(OSError, ValueError):
@@ -150,15 +150,15 @@ async def read(url: str, words: Words | None, patience_s: float = PATIENCE_S) ->
 
 class EngineReply(NamedTuple):
     status: int
-    """0: that was not HTTP."""
+    """Status code; 0 if the answer is not HTTP."""
     body: bytes
 
 
 async def ask(url: str, path: str, method: str = "GET", limit_s: float = LIMIT_S) -> EngineReply:
-    """`path` is of the server's root, whatever the base URL's. Raises `OSError`, and so `TimeoutError`."""
+    """Requests a path of the server's root. Raises `OSError`, which includes `TimeoutError`."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    # As HTTP/1.0, so that the answer is not chunked and ends with the connection.
+    # HTTP/1.0, so that the answer is not chunked and ends with the connection.
     root = parts.path.rstrip("/").removesuffix("/v1")
     head = f"{method} {root}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nContent-Length: 0\r\n\r\n"
     answer = bytearray()
