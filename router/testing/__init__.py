@@ -1,12 +1,12 @@
-"""For tests of lowpass, ours and its users': a gateway, an upstream and the command line inside the test's process.
+"""Tools for tests of lowpass and of applications that use it: a gateway, an upstream and the command line in-process.
 
     with Gateway(folder, policy) as gateway:
         reply = gateway.chat("auto", "Say hello.")
         assert gateway.settled(reply.id)["cost"] == 2_000
 
-`Gateway` is the real one: its own event loop in a thread, real SQLite, detectors and strategies. Requests go straight
-to the ASGI application; official clients and raw sockets find the same gateway at `gateway.url`, on loopback. It starts
-in about a tenth of a second; a process of its own (`lowpass serve`) needs twenty times as long.
+`Gateway` is the real gateway with its own event loop in a thread, real SQLite, detectors and strategies. Requests are
+passed directly to the ASGI application; official clients and raw sockets reach the same gateway at `gateway.url`, on
+loopback. It starts in about a tenth of a second; a separate process (`lowpass serve`) takes twenty times as long.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CHAT = "/v1/chat/completions"
 LIMIT_S = 180.0
-"""For whatever a test waits for; it only keeps a broken test from hanging."""
+"""Timeout in seconds for anything that a test waits for; it only keeps a broken test from hanging."""
 _OURS = ("lowpass", "router", "adapters", "local_serving")
 _home: ContextVar[Path | None] = ContextVar("lowpass_testing_home", default=None)
 
 
 class Done(NamedTuple):
-    """A command that has ended. `output` is `out` and `error` as a terminal shows them."""
+    """A finished command. `output` is `out` and `error` interleaved, as in a terminal."""
 
     status: int
     out: str
@@ -62,10 +62,10 @@ class Done(NamedTuple):
 
 
 def lowpass(home: Path, *words: str, **environ: str) -> Done:
-    """Runs the command `lowpass *words` for the state in `home`.
+    """Runs the command `lowpass *words` with the state in `home`.
 
-    Of the variables `LOWPASS_…` the command sees `environ` alone. An exception that the command does not handle is
-    raised: in a process it would end in a traceback.
+    Of the variables `LOWPASS_…` the command sees only `environ`. An exception that the command does not handle is
+    raised; in a separate process it would end in a traceback.
     """
     ours: dict[str, str | None] = dict.fromkeys(name for name in os.environ if name.startswith("LOWPASS_"))
     result = CliRunner().invoke(cli.app, words, env=ours | {"LOWPASS_HOME": str(home)} | environ)
@@ -75,7 +75,7 @@ def lowpass(home: Path, *words: str, **environ: str) -> Done:
 
 
 class Reply(Struct, frozen=True):
-    """A whole answer; names of headers are in lower case."""
+    """A whole answer; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -83,7 +83,7 @@ class Reply(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Of the request's row in the ledger."""
+        """Id of the request's row in the ledger."""
         return self.headers["x-request-id"]
 
     @property
@@ -92,16 +92,16 @@ class Reply(Struct, frozen=True):
 
     @property
     def error(self) -> dict[str, Any]:
-        """The content of OpenAI's envelope."""
+        """Content of OpenAI's error envelope."""
         error: dict[str, Any] = self.json["error"]
         assert {"message", "type", "param", "code"} <= set(error)
         return error
 
 
 class Client(ABC):
-    """Of a gateway whose state is in `home`: `ledger` is its SQLite file, `log` is what it wrote about itself.
+    """A client of a gateway with its state in `home`: `ledger` is its SQLite file, and `log` its own log file.
 
-    `policy` is YAML, or a value that is written as JSON. `environ` are further variables of its environment.
+    `policy` is YAML, or a value that is written as JSON. `environ` are further environment variables of the gateway.
     """
 
     def __init__(self, home: Path, policy: object, environ: Mapping[str, str] | None = None) -> None:
@@ -113,13 +113,13 @@ class Client(ABC):
         self.write_policy(policy)
 
     def write_policy(self, policy: object) -> None:
-        """JSON is YAML. A running gateway takes it up at its next tick, and never sees half of it."""
+        """Replaces the policy file atomically; a running gateway loads it at its next tick."""
         edited = self.policy.with_suffix(".edited")
         edited.write_text(policy if isinstance(policy, str) else json.dumps(policy, indent=1))
         edited.replace(self.policy)
 
     def lowpass(self, *words: str) -> tuple[int, str]:
-        """Runs a command for this gateway's state: its status and output."""
+        """Runs a command with this gateway's state; returns exit status and output."""
         done = lowpass(self.home, *words, **{"LOWPASS_POLICY": str(self.policy), **self.environ})
         return done.status, done.output
 
@@ -130,7 +130,7 @@ class Client(ABC):
         """Sends one request and returns the whole answer."""
 
     def get(self, path: str, **headers: str) -> Reply:
-        """`x_lowpass_tags="a"` becomes the header `x-lowpass-tags`."""
+        """Sends a GET request; `x_lowpass_tags="a"` becomes the header `x-lowpass-tags`."""
         return self.request("GET", path, headers=_named(headers))
 
     def post(self, path: str, body: object, **headers: str) -> Reply:
@@ -143,7 +143,7 @@ class Client(ABC):
         return self.request("POST", CHAT, json.dumps(fields).encode(), headers)
 
     def client(self, key: str = "unused", timeout: float = LIMIT_S) -> "openai.OpenAI":
-        """The official client, over HTTP."""
+        """Returns the official OpenAI client, over HTTP."""
         import openai
 
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=timeout)
@@ -154,26 +154,26 @@ class Client(ABC):
         return host, int(port)
 
     def raw(self) -> socket.socket:
-        """A connection that says what the test says."""
+        """Opens a connection on which the test writes raw bytes."""
         return socket.create_connection(self.address, timeout=LIMIT_S)
 
     def rows(self, query: str, *values: object) -> list[dict[str, Any]]:
-        """Of the ledger, in SQL."""
+        """Returns rows of the ledger for an SQL query."""
         with closing(sqlite3.connect(f"file:{self.ledger}?mode=ro", uri=True, timeout=LIMIT_S)) as connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(query, values)]
 
     def stored(self) -> bytes:
-        """The pages of the ledger, those of its write-ahead log included, to search for what must not be there.
+        """Returns the ledger's pages, including its write-ahead log, to search for data that must not be stored.
 
-        SQLite reads them: a process that opens and closes the file itself loses all of its locks on it, and the next
-        process that closes the ledger takes the log away (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+        SQLite reads them: a process that opens and closes the file itself loses all of its locks, and the next process
+        that closes the ledger deletes the log (https://www.sqlite.org/howtocorrupt.html, section 2.2).
         """
         with closing(sqlite3.connect(f"file:{self.ledger}?mode=ro", uri=True, timeout=LIMIT_S)) as connection:
             return connection.serialize()
 
     def row(self, request_id: str) -> dict[str, Any]:
-        """The row of a request, with its `attempts` in order."""
+        """Returns the row of a request, with its `attempts` in order."""
         (row,) = self.rows("SELECT * FROM requests WHERE id = ?", request_id)
         return {**row, "attempts": self.rows("SELECT * FROM attempts WHERE request_id = ? ORDER BY number", request_id)}
 
@@ -181,24 +181,24 @@ class Client(ABC):
         return {tuple(row.values()) for row in self.rows(query)}
 
     def settled(self, request_id: str) -> dict[str, Any]:
-        """The row of a request, once it is not held any more."""
+        """Waits until a request is no longer held, and returns its row."""
         return until(lambda: row if (row := self.row(request_id))["state"] != "held" else None)
 
     def only(self, route: str) -> dict[str, Any]:
-        """The settled row of the only request that this route has had."""
+        """Returns the settled row of a route's only request."""
         (row,) = self.rows("SELECT id FROM requests WHERE route = ?", route)
         return self.settled(row["id"])
 
     def check_books(self) -> None:
-        """Fails unless `spent + held` of every window is the sum of its rows, and no hold outlives its request."""
-        # One statement sees one moment: between two, a request may settle.
+        """Asserts that `spent + held` of every window is the sum of its rows, and that no hold outlives its request."""
+        # A single statement, because a request may settle between two statements.
         queries = patterns("testing/books.yaml")["problems"]
         wrong = {problem: rows for problem, query in queries.items() if (rows := self.rows(query))}
         assert not wrong, wrong
 
 
 def until(look: Callable[[], T | None], seconds: float = LIMIT_S) -> T:
-    """What `look` returns, as soon as it is something."""
+    """Calls `look` until its result is true, and returns that."""
     end = time.monotonic() + seconds
     while not (result := look()):
         assert time.monotonic() < end, f"still nothing after {seconds} s"
@@ -215,7 +215,7 @@ def _named(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 class Stream:
-    """An answer as it comes: iterate over its pieces; `close()` hangs up as a client does that is tired of waiting."""
+    """An answer as it arrives: iterating yields its pieces; `close()` disconnects like an impatient client."""
 
     def __init__(self, gateway: "Gateway", scope: dict[str, Any], body: bytes) -> None:
         self._messages: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
@@ -224,7 +224,7 @@ class Stream:
         self._call = asyncio.run_coroutine_threadsafe(self._run(gateway, scope), gateway.loop)
         head = self._next()
         self.status: int = head["status"] if head else 0
-        """0: nothing was answered."""
+        """Status code; 0 if there is no answer."""
         self.headers = {name.decode().lower(): value.decode() for name, value in head["headers"]} if head else {}
 
     def __iter__(self) -> Iterator[bytes]:
@@ -236,7 +236,7 @@ class Stream:
         self._call.result(LIMIT_S)
 
     def close(self) -> None:
-        """Returns once the gateway has ended its work for this request."""
+        """Disconnects, and returns once the gateway has ended its work for the request."""
         self._loop.call_soon_threadsafe(client_left, self._scope)
         concurrent.futures.wait([self._call], LIMIT_S)
 
@@ -260,9 +260,9 @@ class Stream:
 
 
 class Gateway(Client):
-    """`start()` it or use it as a context manager.
+    """A gateway in this process; call `start()` or use it as a context manager.
 
-    `tick_s`: how often it looks at the policy file, the keys and leases; `tick()` looks at once.
+    `tick_s` is the interval in seconds at which it checks the policy file, keys and leases; `tick()` checks at once.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class Gateway(Client):
         self._drain: Callable[[bool], None] | None = None
         self._before: dict[str, str] = {}
 
-    # Its life
+    # Life cycle
 
     def __enter__(self) -> "Gateway":
         return self.start()
@@ -289,8 +289,8 @@ class Gateway(Client):
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> "Gateway":
-        """Returns once it answers. Raises `StartError` or `ConfigError` as `lowpass serve` would print it."""
-        # What a process would inherit; the policy's own variables are read again with every edit.
+        """Starts the gateway and waits until it answers. Raises `StartError` or `ConfigError`, as `lowpass serve`."""
+        # The environment of a separate process; variables in the policy are read again with every edit.
         self._before = dict(os.environ)
         for name in [name for name in os.environ if name.startswith("LOWPASS_")]:
             del os.environ[name]
@@ -307,7 +307,7 @@ class Gateway(Client):
         return self
 
     def stop(self, at_once: bool = False) -> None:
-        """Requests in progress may end by themselves; `at_once`: they are cut off."""
+        """Stops the gateway after the requests in progress, or `at_once` by cutting them off."""
         if self.running and self._drain is not None:
             self.loop.call_soon_threadsafe(self._drain, at_once)
         if self._thread is not None:
@@ -323,7 +323,7 @@ class Gateway(Client):
 
     def _live(self, settings: Settings, opened: "concurrent.futures.Future[None]") -> None:
         _home.set(self.home)
-        # Records of other gateways in the same process are not its own.
+        # Log records of other gateways in the same process are left out.
         handler, form = logging.FileHandler(self.log), "%(asctime)s %(levelname)s %(name)s: %(message)s"
         handler.addFilter(
             lambda record: _home.get() == self.home or (_home.get() is None and record.name.startswith(_OURS))
@@ -356,11 +356,11 @@ class Gateway(Client):
     # Time
 
     def tick(self) -> None:
-        """What a second brings: edits of the policy, new keys, leases that ended, alerts that are due."""
+        """Does now what the gateway does every second: policy edits, new keys, expired leases, due alerts."""
         asyncio.run_coroutine_threadsafe(self.app.tick(recover=True), self.loop).result(LIMIT_S)
 
     def let_pass(self, seconds: float) -> None:
-        """Both clocks of this process jump ahead, until the gateway stops; then a tick."""
+        """Advances both clocks of this process until the gateway stops, and ticks."""
         self._passed_s += seconds
         clock.let_pass(seconds)
         self.tick()
@@ -368,7 +368,7 @@ class Gateway(Client):
     # Requests
 
     def stream(self, path: str, body: object, headers: Mapping[str, str] | None = None) -> Stream:
-        """The answer as it comes, after its status; whole answers come in one piece."""
+        """Returns the answer as it arrives, after its status; an unstreamed answer is a single piece."""
         return self._call("POST", path, encoded(body), dict(headers or {}))
 
     def request(
@@ -403,4 +403,4 @@ class Gateway(Client):
 
 
 serving = Gateway
-"""`with serving(home, policy) as gateway`: a started one; a test may stop it before the end."""
+"""`with serving(home, policy) as gateway` starts a gateway, which the test may stop before the end."""

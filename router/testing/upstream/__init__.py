@@ -1,10 +1,9 @@
-"""A scripted upstream: a real HTTP server that speaks every provider's true wire; the model's name is the script.
+"""A scripted upstream: a real HTTP server with the wire formats of all providers; the model's name selects the script.
 
     with Upstream() as upstream:
         upstream.behaviours["parrot"] = Behaviour(answer=lambda ask, index: Answer(text=(str(ask.body["messages"]),)))
 
-`BEHAVIOURS` are there from the start: `normal`, `cut`, `rate-limited-once`,
-and `say-400-think-2000` for any lengths.
+`BEHAVIOURS` are built in: `normal`, `cut`, `rate-limited-once` and others, and `say-400-think-2000` for any lengths.
 """
 
 from router.testing.upstream.behaviours import (

@@ -1,4 +1,4 @@
-"""`python -m router.testing.upstream --port N`: the scripted upstream in a process of its own."""
+"""Runs the scripted upstream in a separate process: `python -m router.testing.upstream --port N`."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""What the scripted upstream does: the model's name selects a row, on every wire, plain and streamed."""
+"""Behaviours of the scripted upstream: the model's name selects one, on every wire, with and without streaming."""
 
 import re
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ class Tool(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """`model` names the behaviour; whatever follows an "@" only tells tests apart (`flaky@test-7`)."""
+    """A request. `model` is the behaviour's name; a suffix after "@" only tells tests apart (`flaky@test-7`)."""
 
     model: str
     stream: bool = False
@@ -33,7 +33,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     body: Json = field(default_factory=dict)
     served: str = ""
-    """See `Behaviour`."""
+    """Model name for the answer, from `Behaviour.served`."""
 
     @property
     def behaviour(self) -> str:
@@ -41,8 +41,8 @@ class Ask(Struct, frozen=True, kw_only=True):
 
 
 class Fault(Exception):
-    """An error reply: `kind` is a key of `errors.yaml`, or `request` where the wire does not accept it, which alone has
-    a `message` and the field at fault."""
+    """An error reply. `kind` is a key of `errors.yaml`, or `request` for a request that the wire refuses; only this has
+    a `message` and the refused field in `param`."""
 
     def __init__(self, kind: str, message: str = "", param: str | None = None) -> None:
         super().__init__(kind)
@@ -55,12 +55,12 @@ def record(value: object) -> Json:
 
 
 def rows(value: object) -> list[Json]:
-    """The objects of a JSON array; nothing for anything else."""
+    """Returns the objects of a JSON array; an empty list for any other value."""
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def asked(body: Json, functions: list[Json], schema: object, parameters: str = "parameters", **more: Any) -> Ask:
-    """`parameters`: what a function's schema is called on its wire."""
+    """Builds an `Ask`; `parameters` is the wire's name for a function's schema."""
     return Ask(
         model=str(body.get("model", "")),
         stream=body.get("stream") is True,
@@ -76,7 +76,7 @@ _SCALARS: Json = {"string": STRING, "integer": 7, "number": 1.5, "boolean": True
 
 
 def instance(schema: Json, root: Json | None = None) -> object:
-    """A value that satisfies `schema`: every property, one item an array, the first of each alternative."""
+    """Returns a value that satisfies `schema`: all properties, one item per array, the first alternative."""
     root = root or schema
     if "const" in schema:
         return schema["const"]
@@ -101,13 +101,13 @@ TEXT = tuple(_TABLE["reasoning"]["answer"]["text"])
 REASONING = tuple(_TABLE["reasoning"]["answer"]["reasoning"])
 REFUSAL = tuple(_TABLE["refusal"]["answer"]["refusal"])
 HUGE = ("0123456789abcdé " * 4096,) * 76
-"""≈ 5 MB of UTF-8."""
+"""About 5 MB of UTF-8."""
 CUT_ARGUMENTS = 5
-"""Characters of tool arguments in one streamed piece."""
+"""Length of the pieces, in characters, in which tool arguments are streamed."""
 
 
 class Tokens(Struct, frozen=True):
-    """Disjoint buckets, one choice. `reasoning` is None only where a wire does not tell it apart."""
+    """Token counts of one choice, in disjoint buckets. `reasoning` is None only if a wire does not separate it."""
 
     uncached: int = 0
     visible: int = 0
@@ -118,7 +118,7 @@ class Tokens(Struct, frozen=True):
 
     @property
     def written(self) -> int:
-        """To the cache, for however long."""
+        """All tokens written to a cache."""
         return self.cache_write + self.cache_write_1h
 
     @property
@@ -138,14 +138,14 @@ class Tokens(Struct, frozen=True):
         return self.input - self.cache_read
 
     def share(self, part: int, whole: int = 1) -> "Tokens":
-        """After `part` of `whole` pieces of output, or of `part` choices: one prompt, known from the start."""
+        """Returns the counts after `part` of `whole` pieces of output, or of `part` choices; the input is unchanged."""
         thought = None if self.reasoning is None else self.reasoning * part // whole
         return msgspec.structs.replace(self, visible=self.visible * part // whole, reasoning=thought)
 
 
 NORMAL = Tokens(uncached=20, visible=10)
 EMBEDDING = Tokens(uncached=4)
-"""Of each input of an embeddings request."""
+"""Counts of each input of an embeddings request."""
 
 
 class ScriptedCall(Struct, frozen=True):
@@ -156,12 +156,12 @@ class ScriptedCall(Struct, frozen=True):
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """As a stream has them."""
+        """Arguments in the pieces of a stream."""
         return tuple(self.arguments[i : i + self.step] for i in range(0, len(self.arguments), self.step))
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """One choice, in pieces as a stream would deliver them; `finish` in OpenAI's words."""
+    """One choice, in the pieces of a stream; `finish` is OpenAI's finish reason."""
 
     text: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     calls: tuple[ScriptedCall, ...] = ()
     finish: str = "stop"
     stopped: str = ""
-    """The stop sequence that ended it, told by the wires that tell it."""
+    """Stop sequence that ended the answer, for wires that report it."""
     logprobs: bool = False
 
 
@@ -188,7 +188,7 @@ def _call_tools(ask: Ask, count: int) -> Answer:
 
 
 class Framing(StrEnum):
-    """How a stream's events become TCP writes."""
+    """How the events of a stream are split into TCP writes."""
 
     ONE_EACH = "one_each"
     SPLIT = "split"
@@ -208,7 +208,7 @@ class Break(StrEnum):
 
 
 class Page(Struct, frozen=True):
-    """A reply to the letter, in the TCP writes in which it leaves; where it is streamed the client sees them apart."""
+    """A literal reply, in separate TCP writes, which the client sees apart if it streams."""
 
     body: tuple[bytes, ...] = (b"",)
     status: int = 200
@@ -216,36 +216,36 @@ class Page(Struct, frozen=True):
 
 
 class Behaviour(Struct, frozen=True, kw_only=True):
-    """`fault` is an error reply instead of an answer: a key of every wire's table of errors."""
+    """What the upstream does. `fault` is an error instead of an answer: a key of each wire's error table."""
 
     answer: Callable[[Ask, int], Answer] = lambda ask, index: Answer(text=TEXT)
-    """Of a request and the number of the choice."""
+    """Returns the answer to a request, for the index of a choice."""
     page: Callable[[Ask], Page] | None = None
-    """What is sent in place of an answer in the wire's form."""
+    """Returns a literal reply in place of an answer in the wire's format."""
     headers: Json = field(default_factory=dict)
-    """More headers of an answer."""
+    """Further headers of an answer."""
     tokens: Tokens = NORMAL
     reports: Literal["at_end", "missing", "with_content", "everywhere", "at_start"] = "at_end"
-    """Where the usage stands."""
+    """Where the usage is reported."""
     framing: Framing = Framing.ONE_EACH
     fault: str = ""
     once: bool = False
-    """The fault meets only the first request under this model name since the last clear."""
+    """Whether only the first request with this model name since the last clear meets the fault."""
     breaks: Break | None = None
     breaks_early: bool = False
-    """After the first piece of content instead of half-way."""
+    """Whether to break after the first piece of content instead of half-way."""
     slow_first: bool = False
     slow_chunks: bool = False
     delay_s: float = 0
-    """Before an answer begins."""
+    """Time in seconds before an answer begins."""
     pause_s: float = 0
-    """Between two chunks."""
+    """Time in seconds between two chunks."""
     gate: Event | None = None
-    """What follows the first piece of a stream waits until this is set."""
+    """Event that must be set before a stream continues after its first piece."""
     served: str = ""
-    """The model that it says it is; empty: as this provider writes the one that was asked for."""
+    """Model that the answer names; empty: the requested one, in this provider's notation."""
     keep_alive: Literal["keep", "close_after", "close_under_next"] = "keep"
-    """What becomes of the connection after the reply."""
+    """What happens to the connection after the reply."""
 
 
 def _behaviour(row: Json) -> Behaviour:
@@ -264,20 +264,20 @@ BEHAVIOURS = {name: _behaviour(row) for name, row in _TABLE.items()} | {
 
 
 WORD = "word "
-"""One token of every spoken answer."""
+"""Text of one token of a `say-N` answer."""
 _NAME = re.compile(r"say-(\d+)(?:-think-(\d+))?(?:-in-(\d+))?(?:-ms-(\d+))?(-deaf)?")
 _CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 def built_in(ask: Ask) -> Behaviour | None:
-    """What the model's name stands for; None: there is no such model."""
+    """Returns the built-in behaviour of a model's name; None if there is none."""
     name = _NAME.fullmatch(ask.behaviour)
     if name is None:
         return BEHAVIOURS.get(ask.behaviour)
     visible, thinking, prompt, pause, deaf = name.groups()
     wanted, thought, cap = int(visible), int(thinking or 0), 10**9
     if not deaf:
-        # An exact budget is kept; a switch that is off is off.
+        # An exact budget is kept, and thinking can be switched off.
         switch = (ask.body.get("chat_template_kwargs") or {}).get("enable_thinking")
         off = ask.body.get("reasoning_effort") == "none" or switch is False
         budget = ask.body.get("thinking_token_budget")
@@ -290,13 +290,13 @@ def built_in(ask: Ask) -> Behaviour | None:
     return Behaviour(answer=lambda ask, index: answer, tokens=tokens, pause_s=int(pause or 0) / 1000)
 
 
-# The port between the server and the wire formats: faults, events as they reach the network, and what a wire does.
+# The interface between the server and the wire formats: faults, events, and the methods of a wire.
 
 RETRY_AFTER_S = 1
 
 
 class SseFrame(Struct, frozen=True):
-    """One event; `content` marks those that carry a piece of the answer."""
+    """An event; `content` marks events with a piece of the answer."""
 
     data: object
     event: str = ""
@@ -309,7 +309,7 @@ class SseFrame(Struct, frozen=True):
 
 
 def chunks(frames: list[SseFrame], framing: Framing, newline: str = "\n") -> Iterator[tuple[bytes, ...]]:
-    """HTTP chunks, grouped by the event they belong to."""
+    """Yields the HTTP chunks of each event."""
     if framing is Framing.MERGED:
         yield (b"".join(frame.encode(newline) for frame in frames),)
         return
@@ -323,23 +323,23 @@ def chunks(frames: list[SseFrame], framing: Framing, newline: str = "\n") -> Ite
 
 
 def split(data: bytes) -> Iterator[bytes]:
-    """Cut inside the field's name, after its colon, inside a UTF-8 character and between the closing newlines."""
+    """Splits inside the field's name, after its colon, inside a UTF-8 character and between the closing newlines."""
     inside_character = next((i for i in range(len(data)) if data[i] & 0xC0 == 0x80), len(data) // 2)
     for start, end in pairwise(sorted({0, 2, 5, inside_character, len(data) - 1, len(data)})):
         yield data[start:end]
 
 
 class WireFormat(ABC):
-    """One wire format: reads a request, writes answers and errors. Knows nothing of sockets."""
+    """A wire format: parses requests, writes answers and errors. Independent of sockets."""
 
     newline = "\n"
-    """How this provider ends the lines of its streams."""
+    """Line ends of this provider's streams."""
     preamble = ""
-    """Comments that it sends before a stream's first event."""
+    """Comments before a stream's first event."""
 
     @abstractmethod
     def ask(self, body: Json) -> Ask:
-        """Raises `Fault` where the real one answers 400."""
+        """Parses a request. Raises `Fault` where the real provider answers with 400."""
 
     @abstractmethod
     def whole(self, ask: Ask, behaviour: Behaviour) -> object: ...
@@ -349,8 +349,8 @@ class WireFormat(ABC):
 
     @abstractmethod
     def error(self, fault: Fault) -> tuple[int, object]:
-        """Status and body."""
+        """Returns status and body of an error."""
 
     def error_frames(self, fault: Fault) -> list[SseFrame]:
-        """An error after the stream has begun."""
+        """Returns the events of an error after the stream has begun."""
         return [SseFrame(self.error(fault)[1])]

@@ -1,4 +1,4 @@
-"""`/v1/chat/completions` in the flavour of each provider; `/v1/completions`, `/v1/embeddings` and `/v1/models`."""
+"""The OpenAI wire in each provider's flavour: chat, completions, embeddings and models."""
 
 import base64
 import struct
@@ -29,13 +29,13 @@ from router.types.tables import table
 
 _ERRORS: dict[str, dict[str, list[Any]]] = table("testing/upstream/errors.yaml")
 _ERROR = {"error": {name: name for name in ("message", "type", "param", "code")}}
-"""As OpenAI writes one."""
+"""Form of an error of OpenAI's."""
 
 
 class Flavour(Struct, frozen=True, kw_only=True):
-    """How a provider departs from OpenAI's chat wire: a row of `flavours.yaml`, whose head explains the fields.
+    """A provider's deviations from OpenAI's chat wire: a row of `flavours.yaml`, whose head explains the fields.
 
-    `reported` is what it tells of the true counts; `usage` writes exactly that.
+    `reported` returns the counts that the provider would report; `usage` is the template for exactly these.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Flavour(Struct, frozen=True, kw_only=True):
     with_usage: Json = {}
 
     def name_of(self, ask: Ask) -> str:
-        """Of the model that served."""
+        """Returns the name of the model that served."""
         return ask.served or self.served.format(model=ask.model)
 
     def reported(self, tokens: Tokens, n: int) -> Tokens:
-        """Of `n` choices, with every bucket that this provider does not split folded into its plain neighbour."""
+        """Returns the counts of `n` choices; buckets that the provider does not separate are added to neighbours."""
         tokens = tokens.share(1 if self.one_choice else n)
         if not self.splits_reasoning:
             tokens = msgspec.structs.replace(tokens, visible=tokens.output, reasoning=None)
@@ -76,7 +76,7 @@ class Flavour(Struct, frozen=True, kw_only=True):
         return tokens
 
     def fault(self, fault: Fault) -> tuple[int, object]:
-        """Status and body."""
+        """Returns status and body of an error."""
         row = _ERRORS.get(self.name, {}).get(fault.kind) or _ERRORS["openai"][fault.kind]
         status, message, kind, param, code, *more = row
         parts = {"status": status, "message": message or fault.message, "type": kind, "code": code}
@@ -86,7 +86,7 @@ class Flavour(Struct, frozen=True, kw_only=True):
         return status, body
 
     def dress(self, reply: Json) -> Json:
-        """The last touch on a whole reply and on each chunk."""
+        """Adds and removes members of a whole reply or a chunk."""
         shown = {name: reply[name] for name in self.members or reply if name in reply}
         return shown | self.added | (self.with_usage if "usage" in reply else {})
 
@@ -98,13 +98,13 @@ _BUCKETS = (
 
 
 def counted(usage: Json, tokens: Tokens) -> Json:
-    """`usage`: a template whose words that name a bucket of `tokens` stand for it."""
+    """Fills a usage template, in which strings are names of buckets of `tokens`."""
     counts: Json = _filled(usage, {name: getattr(tokens, name) for name in _BUCKETS})
     return counts
 
 
 def _filled(template: Any, values: Json) -> Any:
-    """Words that name a value stand for it."""
+    """Replaces strings that name a value by that value."""
     if isinstance(template, dict):
         return {name: _filled(part, values) for name, part in template.items()}
     return values.get(template, template) if isinstance(template, str) else template
@@ -116,12 +116,12 @@ FLAVOURS = {
 }
 
 OPENROUTER_COST_USD = FLAVOURS["openrouter"].usage["cost"]
-"""Of every reply of OpenRouter's."""
+"""Cost that every reply of the OpenRouter flavour states, in USD."""
 OPENROUTER_COST_NANO: int = round(OPENROUTER_COST_USD * 1e9)
 
 
 def reported(wire: str, behaviour: str, n: int = 1) -> Tokens | None:
-    """Disjoint buckets as the provider reports them, or None where it reports nothing.
+    """Returns the disjoint buckets that the provider reports; None if it reports none.
 
     `wire` is a flavour of `FLAVOURS`, "anthropic" or "gemini".
     """
@@ -131,7 +131,7 @@ def reported(wire: str, behaviour: str, n: int = 1) -> Tokens | None:
     if wire == "anthropic":
         return row.tokens
     if wire == "gemini":
-        # Writes to the cache are plain input here; thoughts of nothing are not mentioned.
+        # Gemini counts cache writes as plain input, and omits a count of zero thoughts.
         tokens = row.tokens.share(n)
         uncached = tokens.uncached + tokens.written
         plain = msgspec.structs.replace(tokens, uncached=uncached, cache_write=0, cache_write_1h=0)
@@ -187,7 +187,7 @@ class OpenAIChat(_OpenAIWire):
         return self._flavour.dress(reply)
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
-        # Round robin, as engines stream n > 1.
+        # Choices alternate, as engines stream n > 1.
         turns = zip_longest(*(self._deltas(behaviour.answer(ask, i), i) for i in range(ask.n)))
         deltas: list[Json] = [delta for turn in turns for delta in turn if delta is not None]
         if behaviour.reports == "with_content" and ask.n == 1:
@@ -232,7 +232,7 @@ class OpenAIChat(_OpenAIWire):
             yield from ({"tool_calls": [{"index": i, "function": {"arguments": piece}}]} for piece in call.pieces)
 
     def _report(self, chunks: list[Json], ask: Ask, behaviour: Behaviour) -> None:
-        """Put the usage of `behaviour` where this provider would."""
+        """Puts the usage of `behaviour` where this provider reports it."""
         if behaviour.reports == "missing" or not (ask.wants_usage or self._flavour.always_usage):
             return
         usage = self._count(behaviour.tokens, ask.n)
@@ -254,7 +254,7 @@ class OpenAIChat(_OpenAIWire):
 
 
 def _speaks(chunk: Json) -> bool:
-    """A completion's chunks all do, the last one too."""
+    """Whether a chunk carries content; all chunks of completions do, including the last."""
     choices = rows(chunk["choices"])
     deltas = [record(choice.get("delta")) for choice in choices]
     return any("text" in choice for choice in choices) or any(
@@ -271,13 +271,13 @@ def _thinking(text: str) -> Json:
 
 
 def logprobs_of(pieces: tuple[str, ...]) -> Json:
-    """Each piece plays one token."""
+    """Returns logprobs in which each piece is one token."""
     rows = [{"token": p, "logprob": -0.25, "bytes": list(p.encode()), "top_logprobs": []} for p in pieces]
     return {"content": rows, "refusal": None}
 
 
 VECTOR = (0.25, -0.5, 0.125, 1.0)
-"""Of every input; exact in 32-bit floats, so that both encodings are equal."""
+"""Embedding of every input; exact in 32-bit floats, so that both encodings are equal."""
 
 
 class OpenAICompletions(OpenAIChat):
@@ -320,13 +320,13 @@ class OpenAIEmbeddings(_OpenAIWire):
 
 
 def models() -> Json:
-    """The list of behaviours, as `/v1/models` gives it."""
+    """Returns the list of behaviours, as `/v1/models` does."""
     rows = [{"id": name, "object": "model", "created": CREATED, "owned_by": "upstream"} for name in BEHAVIOURS]
     return {"object": "list", "data": rows}
 
 
 def _text(text: str, index: int, answer: Answer, finish: str | None) -> Json:
-    """One choice or one chunk of it; the whole text plays one token."""
+    """Returns a choice or a part of it; in logprobs the whole text is one token."""
     logprobs = {"tokens": [text], "token_logprobs": [-0.25], "top_logprobs": [{text: -0.25}], "text_offset": [0]}
     known = logprobs if answer.logprobs and text else None
     return {"index": index, "text": text, "logprobs": known, "finish_reason": finish}

@@ -1,4 +1,4 @@
-"""The server: routes a request to its wire, lets the behaviour decide the fate of the reply, and delivers it."""
+"""The scripted server: routes a request to its wire, and delivers the reply as the behaviour requires."""
 
 import asyncio
 import threading
@@ -36,21 +36,21 @@ from router.testing.upstream.wires import Anthropic, Gemini, OpenAIResponses
 
 @dataclass
 class Recorded:
-    """Times are `time.monotonic` seconds. `client_gone` is true once the client hung up before the reply's end."""
+    """A received request. Times are `time.monotonic` seconds; `client_gone`: the client left before the reply's end."""
 
     connection: int
     method: str = ""
     path: str = ""
-    """Below the host, without the query, percent-decoded."""
+    """Path without host and query, percent-decoded."""
     query: str = ""
     headers: dict[str, str] = field(default_factory=dict)
-    """Names in lower case."""
+    """Headers with names in lower case."""
     body: bytes = b""
     received: float = field(default_factory=time.monotonic)
     finished: float | None = None
     client_gone: bool = False
     keep_alive: bool = True
-    """Whether the client may send another request on its connection; HTTP/1.0 does not."""
+    """Whether the connection may be used for another request; false for HTTP/1.0."""
     ended: threading.Event = field(default_factory=threading.Event, repr=False)
 
     @property
@@ -58,7 +58,7 @@ class Recorded:
         return msgspec.json.decode(self.body, type=Json)
 
     def wait(self, seconds: float = 60.0) -> "Recorded":
-        """Until the reply has ended one way or the other."""
+        """Waits until the reply has ended, in whatever way."""
         assert self.ended.wait(seconds), f"{self.method} {self.path} is still being answered after {seconds} s"
         return self
 
@@ -68,18 +68,18 @@ class Recorded:
             self.ended.set()
 
     def public(self) -> Json:
-        """As `/_control/requests` shows it."""
+        """Returns the form shown by `/_control/requests`."""
         names = ("connection", "method", "path", "query", "headers", "received", "finished", "client_gone")
         return {**{name: getattr(self, name) for name in names}, "body": self.body.decode(errors="replace")}
 
 
 _NUMBERS = count(1)
 PAUSE_S = 0.001
-"""Between the TCP writes of one split event, so that the reader sees them apart."""
+"""Time in seconds between TCP writes of one split event, so that the reader receives them separately."""
 
 
 class HttpConnection(asyncio.Protocol):
-    """Parses requests and hands them one by one to `handle`; a client that hangs up cancels the handler."""
+    """Parses requests and passes them one by one to `handle`; a disconnect of the client cancels the handler."""
 
     def __init__(self, handle: Callable[["HttpConnection", Recorded], Awaitable[None]]) -> None:
         self._handle = handle
@@ -144,7 +144,7 @@ class HttpConnection(asyncio.Protocol):
             request.end()
 
     async def write(self, *pieces: bytes) -> None:
-        """Each piece is a TCP write of its own; waits while the client does not read."""
+        """Writes each piece as a separate TCP write; waits while the client does not read."""
         for i, piece in enumerate(pieces):
             if i:
                 await asyncio.sleep(PAUSE_S)
@@ -152,26 +152,26 @@ class HttpConnection(asyncio.Protocol):
             await self._writable.wait()
 
     def close(self) -> None:
-        """After what has been written so far."""
+        """Closes the connection once all written data is sent."""
         self._transport.close()
 
 
 def head(status: int, headers: dict[str, str]) -> bytes:
-    """Status line and headers, closed."""
+    """Returns the status line and all headers."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"HTTP/1.1 {status} {responses.get(status, 'Overloaded')}\r\n{lines}\r\n".encode()
 
 
 def chunk(data: bytes) -> bytes:
-    """One piece of a chunked body; of no data, its end."""
+    """Returns a chunk of a chunked body; without data, its end."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 SLOW_S = 0.05
 APART_S = 0.05
-"""Between the pieces of a page: a reader sees them apart."""
+"""Time in seconds between the pieces of a page, so that a reader receives them separately."""
 GATE_S = 0.005
-"""How often a closed gate is looked at."""
+"""Interval in seconds at which a closed gate is checked."""
 HTML = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 GARBAGE = '{"choices": [{"delta": {"con'
 CONTROL = "/_control/requests"
@@ -179,7 +179,7 @@ _GEMINI = "/v1beta/models/"
 
 
 class ScriptedServer:
-    """The scripted upstream. `requests` holds all that came in; `errors` what went wrong in the server itself."""
+    """The scripted upstream. `requests` are those received; `errors` are exceptions in the server itself."""
 
     def __init__(self) -> None:
         self.requests: list[Recorded] = []
@@ -187,10 +187,10 @@ class ScriptedServer:
         self.slow_s = SLOW_S
         self.connections: WeakSet[HttpConnection] = WeakSet()
         self.behaviours: dict[str, Behaviour] = {}
-        """A test's own, by the model's name; they come before those that are built in."""
+        """A test's own behaviours by name; they take precedence over the built-in ones."""
         self._met: set[tuple[str, str]] = set()
         self._wires: dict[str, WireFormat] = {"/v1/messages": Anthropic()}
-        """By path; OpenAI itself needs no prefix."""
+        """Wire formats by path; OpenAI's own needs no prefix."""
         for name, flavour in FLAVOURS.items():
             for prefix in ("", f"/{name}") if name == "openai" else (f"/{name}",):
                 self._wires[f"{prefix}/v1/chat/completions"] = OpenAIChat(flavour)
@@ -200,19 +200,19 @@ class ScriptedServer:
                     self._wires[f"{prefix}/v1/responses"] = OpenAIResponses()
 
     def clear(self) -> None:
-        """Forget the requests, the faults that came once, and a changed pace."""
+        """Forgets requests, faults that have occurred once, and a changed pace."""
         self.requests, self.errors, self.slow_s, self._met = [], [], SLOW_S, set()
 
     def behaviour(self, ask: Ask) -> Behaviour | None:
-        """What the model's name stands for; None: there is no such model."""
+        """Returns the behaviour of a model's name; None if there is no such model."""
         return self.behaviours.get(ask.behaviour) or built_in(ask)
 
     def page(self, request: Recorded) -> Page | None:
-        """For subclasses: an answer that no wire gives; None: the wire answers."""
+        """Returns a literal answer, in subclasses; None if the wire answers."""
         return None
 
     def connect(self) -> HttpConnection:
-        """A new client."""
+        """Returns the protocol of a new connection."""
         connection = HttpConnection(self.handle)
         self.connections.add(connection)
         return connection
@@ -236,7 +236,7 @@ class ScriptedServer:
             connection.close()
 
     def _about_itself(self, request: Recorded) -> Page | None:
-        """The answer to a question about the server."""
+        """Returns the answer to a request about the server itself; None for other requests."""
         if request.path == CONTROL:
             if request.method == "DELETE":
                 self.clear()
@@ -261,7 +261,7 @@ class ScriptedServer:
             await _send(connection, _json_page(status, body, **later))
 
     def _route(self, request: Recorded) -> WireFormat | None:
-        """Where the path leads."""
+        """Returns the wire of a path; None if there is none."""
         wire = self._wires.get(request.path)
         if request.path.startswith(_GEMINI):
             model, _, verb = request.path.removeprefix(_GEMINI).rpartition(":")
@@ -297,7 +297,7 @@ class ScriptedServer:
         else:
             framing = behaviour.framing
             if framing is Framing.CRLF_COMMENTS:
-                body = b"\r\n\n" + body  # some send blank lines to keep a slow request alive
+                body = b"\r\n\n" + body  # some providers send blank lines to keep a slow request alive
             start = _head(len(body), **behaviour.headers)
             parts = (start[:7], start[7:], *split(body)) if framing is Framing.SPLIT else (start + body,)
             await connection.write(*parts)
@@ -326,13 +326,13 @@ class ScriptedServer:
                 await asyncio.sleep(self.slow_s)
             if behaviour.pause_s:
                 await asyncio.sleep(behaviour.pause_s)
-            while i and behaviour.gate is not None and not behaviour.gate.is_set():  # noqa: ASYNC110 - by another thread
+            while i and behaviour.gate is not None and not behaviour.gate.is_set():  # noqa: ASYNC110 - by a thread
                 await asyncio.sleep(GATE_S)
             await connection.write(*_off_by_one([chunk(part) for part in parts]))
 
 
 def _broken(frames: list[SseFrame], behaviour: Behaviour, wire: WireFormat) -> list[SseFrame]:
-    """The events that are really sent."""
+    """Returns the events that are sent."""
     if behaviour.breaks is None:
         return frames
     content = [i for i, frame in enumerate(frames) if frame.content]
@@ -345,7 +345,7 @@ def _broken(frames: list[SseFrame], behaviour: Behaviour, wire: WireFormat) -> l
 
 
 def _off_by_one(pieces: list[bytes]) -> list[bytes]:
-    """TCP writes that end one byte into the next HTTP chunk: no layer's borders coincide."""
+    """Splits into TCP writes that end one byte into the next HTTP chunk, so that no borders coincide."""
     joined, cuts = b"".join(pieces), [0]
     for piece in pieces[:-1]:
         cuts.append(cuts[-1] + len(piece) + (1 if len(cuts) == 1 else 0))
@@ -377,17 +377,17 @@ async def _send(connection: HttpConnection, page: Page) -> None:
 
 
 async def _silence() -> None:
-    """Until the client or the server goes."""
+    """Waits until the client or the server ends the connection."""
     await asyncio.Event().wait()
 
 
 async def listen(server: ScriptedServer, port: int) -> asyncio.Server:
-    """On loopback; port 0 takes a free one."""
+    """Listens on loopback; port 0 selects a free port."""
     return await asyncio.get_running_loop().create_server(server.connect, "127.0.0.1", port)
 
 
 class Upstream(ScriptedServer):
-    """`with Upstream() as upstream:` listens on a free port of the loopback until the block ends."""
+    """A server in a thread: `with Upstream() as upstream:` listens on a free loopback port until the block ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -406,7 +406,7 @@ class Upstream(ScriptedServer):
         self._thread.join(60)
 
     def base_url(self, flavour: str) -> str:
-        """The `/v1` of an OpenAI-compatible flavour, as an `openai` client wants it."""
+        """Returns the base URL of an OpenAI-compatible flavour, ending in `/v1`, as an `openai` client expects it."""
         return f"{self.url}/{flavour}/v1"
 
     @property
@@ -425,7 +425,7 @@ class Upstream(ScriptedServer):
     async def _stop(self, listener: asyncio.Server) -> None:
         for socket in listener.sockets:
             self._loop.remove_reader(socket.fileno())
-        await asyncio.sleep(0)  # a client accepted in the last turn can not be attached to a listener that is closed
+        await asyncio.sleep(0)  # a client accepted in the last turn can't be attached to a closed listener
         listener.close()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
@@ -433,4 +433,4 @@ class Upstream(ScriptedServer):
         await asyncio.gather(*tasks, return_exceptions=True)
         for connection in self.connections:
             connection.close()
-        await asyncio.sleep(0)  # a transport closes its socket one turn later
+        await asyncio.sleep(0)  # transports close their sockets one turn later

@@ -1,4 +1,4 @@
-"""Anthropic's Messages, Gemini's generateContent and OpenAI's Responses."""
+"""The wires of Anthropic's Messages, Gemini's generateContent and OpenAI's Responses."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ _ANTHROPIC_ERRORS = table("testing/upstream/errors.yaml")["anthropic"]
 _USAGE = table("testing/upstream/usage.yaml")
 _STOP = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _EMPTY: Json = {"text": "", "thinking": "", "signature": "", "input": {}}
-"""Of a block as it starts, before its deltas."""
+"""Values of a block's fields at its start, before its deltas."""
 
 
 class Anthropic(WireFormat):
@@ -66,7 +66,7 @@ class Anthropic(WireFormat):
 
 
 def _check_message(body: Json) -> None:
-    """What the real server refuses."""
+    """Raises `Fault` for what the real server refuses."""
     if unknown := set(body) - ANTHROPIC_FIELDS:
         raise Fault("request", f"{min(unknown)}: Extra inputs are not permitted")
     limit = body.get("max_tokens")
@@ -98,7 +98,7 @@ def _stop(answer: Answer) -> dict[str, str | None]:
 
 
 def _blocks(answer: Answer) -> Iterator[tuple[Json, list[Json]]]:
-    """Each content block and the deltas that make it."""
+    """Yields each content block, with its deltas."""
     if answer.reasoning:
         deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in answer.reasoning]
         signed: Json = {"type": "signature_delta", "signature": SIGNATURE}
@@ -126,7 +126,7 @@ class Gemini(WireFormat):
     newline = "\r\n"
 
     def __init__(self, model: str = "", stream: bool = False) -> None:
-        """As the path says them."""
+        """`model` and `stream` are stated in the path."""
         self._model, self._stream = model, stream
 
     def ask(self, body: Json) -> Ask:
@@ -153,7 +153,7 @@ class Gemini(WireFormat):
         return _reply(ask, candidates, None if behaviour.reports == "missing" else behaviour.tokens)
 
     def frames(self, ask: Ask, behaviour: Behaviour) -> list[SseFrame]:
-        """One candidate a chunk. Usage is on every one, cumulative; the last carries content, finish and true count."""
+        """Returns chunks with one candidate and the cumulative usage each; a candidate's last one has its finish."""
         steps: list[Json] = []
         for i in range(ask.n):
             answer = behaviour.answer(ask, i)
@@ -173,7 +173,7 @@ class Gemini(WireFormat):
 
 
 def _check_contents(body: Json, config: Json) -> None:
-    """What the real server refuses."""
+    """Raises `Fault` for what the real server refuses."""
     for known, given, place in ((GEMINI_FIELDS, body, ""), (GEMINI_CONFIG, config, " at 'generation_config'")):
         if unknown := set(given) - known:
             raise Fault(
@@ -188,13 +188,13 @@ def _check_contents(body: Json, config: Json) -> None:
 
 
 def _either(value: Json, camel: str) -> object:
-    """Google reads both spellings of a field."""
+    """Returns a field in camel or snake case, as Google accepts both."""
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in camel)
     return value.get(camel, value.get(snake))
 
 
 def _parts(answer: Answer, *, whole: bool) -> Iterator[Json]:
-    """Thoughts, text and calls; calls always arrive in one piece."""
+    """Yields thoughts, text and calls; each call is a single part."""
     thoughts = ("".join(answer.reasoning),) if whole and answer.reasoning else answer.reasoning
     yield from ({"text": piece, "thought": True} for piece in thoughts)
     text = ("".join(answer.text),) if whole and answer.text else answer.text
@@ -220,7 +220,7 @@ def _candidate(parts: list[Json], index: int, finish: str | None, logprobs: bool
 def _reply(ask: Ask, candidates: list[Json], tokens: Tokens | None) -> Json:
     usage: Json = {}
     if tokens is not None:
-        # Thoughts stand outside the candidates; a count of nothing is left out.
+        # Thoughts are not part of the candidates' count; a count of zero is omitted.
         tokens = tokens.share(ask.n)
         counts = {"promptTokenCount": tokens.input, "candidatesTokenCount": tokens.visible}
         rare = {"cachedContentTokenCount": tokens.cache_read, "thoughtsTokenCount": tokens.reasoning}
@@ -273,7 +273,7 @@ class OpenAIResponses(WireFormat):
 
 _ECHOED: Json = {"store": True, "tool_choice": "auto", "tools": []}
 _ECHOED |= dict.fromkeys(("instructions", "metadata", "temperature", "top_p", "previous_response_id"))
-"""Fields of the request that stand in the answer, as they are by default."""
+"""Fields of the request that the answer repeats, with their defaults."""
 
 
 def _response(ask: Ask) -> Json:
@@ -300,7 +300,7 @@ def _items(answer: Answer) -> list[Json]:
 
 
 def _grow(item: Json, index: int, answer: Answer) -> Iterator[Json]:
-    """The events from `output_item.added` to `output_item.done`."""
+    """Yields the events from `output_item.added` to `output_item.done`."""
     place: Json = {"output_index": index, "item_id": item["id"]}
     hollow: dict[str, Json] = {"reasoning": {"summary": []}, "message": {"content": [], "status": "in_progress"}}
     empty: Json = hollow.get(str(item["type"]), {"arguments": "", "status": "in_progress"})
@@ -321,7 +321,7 @@ def _grow(item: Json, index: int, answer: Answer) -> Iterator[Json]:
 
 
 def _grow_part(place: Json, part: Json, outer: str, inner: str, answer: Answer) -> Iterator[Json]:
-    """`outer` and `inner`: what the events of a part, and of its text, are called."""
+    """Yields the events of a part; `outer` and `inner` are the names of events of the part and of its text."""
     field = "refusal" if inner == "refusal" else "text"
     more: Json = {"logprobs": []} if inner == "output_text" else {}
     pieces = answer.reasoning if outer == "reasoning_summary_part" else answer.text or answer.refusal
