@@ -128,7 +128,7 @@ async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[Bud
 
 
 def as_metrics(standings: Iterable[BudgetStanding]) -> Mapping[str, Mapping[tuple[str, ...], float]]:
-    """Returns metric → labels → sum over a budget's accounts, without children, whose names clients choose."""
+    """Returns metric → labels → value over all accounts of a budget; children, which clients name, are left out."""
     measured_sums: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for standing in standings:
         budget, account, balance = standing.pot.budget, standing.pot.account, standing.balance
