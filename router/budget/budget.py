@@ -462,7 +462,7 @@ class BudgetAccounts:
             replaced = {account for child in children for account in child.replaces}
             accounts += [child.account() for child in children]
             accounts = [account for account in accounts if account.id not in replaced]
-        # A request waits for room in an account that all of its targets are charged to.
+        # An account that all targets of the request are charged to binds it as one without targets does.
         accounts = [
             structs.replace(account, targets=frozenset()) if account.targets.issuperset(targets) else account
             for account in accounts

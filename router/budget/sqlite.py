@@ -201,17 +201,23 @@ def _reserve(
     if connection.execute(_SQL["known"], (request_id,)).fetchone() is not None:
         return None
     standings, usd, thinking = [], _NO_LIMIT, _NO_LIMIT
+    lacking, refused = set[str](), None
     for account in accounts:
         at, needed = _standing(connection, account, account.window_start_ms), account.needs(ask.least)
-        # A request that needs nothing is never refused, even by an overdrawn account.
+        # A request that needs nothing is not refused, not even by an overdrawn account.
         short = account.hard and at.left < needed and needed > 0
         if (short and not account.targets) or _shut(connection, account, now_ms):
             return at.refusal(needed)
+        if short:
+            lacking |= account.targets
+            refused = at.refusal(needed) if refused is None or not refused.passing else refused
         standings.append((at, short))
         # The least that is left in the accounts that apply to every target.
         if account.hard and not account.size and not account.targets:
             usd = min(usd, at.left) if account.unit is Unit.USD else usd
             thinking = min(thinking, at.left) if account.unit is not Unit.USD else thinking
+    if refused is not None and ask.targets and lacking.issuperset(ask.targets):
+        return refused
     granted = Amount(ask.granted(Unit.USD, usd), ask.granted(Unit.THINKING, thinking))
     holds, rates = [], []
     for at, short in standings:

@@ -206,12 +206,12 @@ class BudgetHold(Struct, eq=False):
         if caps:
             tight, whole = tight.within(caps), whole.within(caps)
         # Accounts of some targets only may have less than the rest; their targets are then left out.
+        # A request waits for its usual thinking tokens held by others before it is sent with less thinking.
+        whole_least = Amount(least.usd, tight.thinking) if self.bound.thinks else least
+        targets = tuple([step.target.id for step in steps]) if self.bound.partial else ()
         if exactly and not self.bound.partial:
             return HoldRequest(least=tight, tight=tight, whole=whole, shortest=least)
-        # A request waits for its usual thinking tokens held by others before it is sent with less thinking.
-        if self.bound.thinks:
-            least = Amount(least.usd, tight.thinking)
-        return HoldRequest(least=least, tight=tight, whole=whole)
+        return HoldRequest(least=whole_least, tight=tight, whole=whole, targets=targets)
 
     async def open(
         self, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float, at_ms: int
@@ -231,8 +231,6 @@ class BudgetHold(Struct, eq=False):
         if not self.bound.accounts:
             self.reservation = structs.replace(self.reservation, granted=ANY_AMOUNT.within(self.bound.caps))
             return None
-        if self.bound.partial:
-            patience_ms -= await self._room_at_any(ask, steps, patience_ms)
         granted = await self._store.reserve(self._request.id, self.bound.accounts, ask, at_ms)
         if isinstance(granted, Refused):
             granted = await self._wait(granted, ask, steps, patience_ms)
@@ -242,25 +240,6 @@ class BudgetHold(Struct, eq=False):
         if self._request.stream:
             self._room.left.put(self._spending, granted.room)
         return None
-
-    async def _room_at_any(self, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float) -> float:
-        """Waits while requests in progress hold what accounts for some targets have left for every step. Returns for
-        how many ms."""
-        accounts = [account for account in self.bound.spending if account.hard and account.targets]
-        since = clock_ms()
-
-        async def room() -> Reservation | Refused:
-            short, lacking = None, set[str]()
-            for account, balance in zip(accounts, await self._store.balances(accounts), strict=True):
-                needed = account.needs(ask.least)
-                refused = Refused(account=account, spent=balance.spent, held=balance.held, needed=needed)
-                if refused.left < needed:
-                    lacking |= account.targets
-                    short = refused if short is None or refused.passing else short
-            return short if short is not None and lacking.issuperset([step.target.id for step in steps]) else UNRESERVED
-
-        await self._room.until_there_is(room, patience_ms)
-        return clock_ms() - since
 
     @property
     def _spending(self) -> tuple[str, ...]:

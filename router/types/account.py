@@ -156,6 +156,8 @@ class HoldRequest(Struct, frozen=True, kw_only=True):
     whole: Amount
     shortest: Amount | None = None
     """Amount that a short answer needs, if `least` is for the answer as it was decided; None otherwise."""
+    targets: tuple[str, ...] = ()
+    """The targets of the request, if accounts for some of them only bind it: it is refused where these exclude all."""
 
     def granted(self, unit: Unit, left: int) -> int:
         """Returns what is granted if the accounts that bind all targets have `left`, which must be at least `least`."""
@@ -335,7 +337,8 @@ class BudgetStore(Protocol):
 
         In each unit, the same amount is held in every hard account without `targets` (see `HoldRequest`). A hard
         account with `targets` holds at most that; if it has less than `least` left it is skipped, and the reservation
-        has no hold in it (see `unpaid`). A soft account holds the granted amount whatever it has left.
+        has no hold in it (see `unpaid`); if that excludes all of `ask.targets`, nothing is held. A soft account holds
+        the granted amount whatever it has left.
         """
         ...
 

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +72,13 @@ def policy(url: str) -> dict[str, Any]:
     targets["calm-thinker"] = local(url, "say-1500-think-100-ms-1", thinking=THINKS, **wide)
     routes = {f"{kind}{name}": f"at-{name}" for kind in ("", "warm-up/") for name in KINDS}
     routes |= {f"mind/{name}": f"thinks-{name}" for name in THINKERS}
-    routes |= {"last": "thinks-hidden", "fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
+    routes |= {"last": "thinks-hidden", "grows": "chatty", "leavers": "left", "late-leavers": "known"}
     targets |= {f"at-{turn}": target(url, turn, **wide) for turn in turns}
     routes |= {f"{kind}{turn}": f"at-{turn}" for turn in turns for kind in ("", "warm-up/")}
     limits = dict.fromkeys(KINDS, small) | {"grows": 0.5, "billed": 0.5, "leavers": 0.5, "kills": 0.3, "past": 0.33}
     limits |= dict.fromkeys(turns[:-8], 0.5)
     limits |= {f"ends-{i}": (200 * IN + (4 * 300 + 290) * n * OUT) / NANO for i, (_, n, _) in enumerate(ENDS)}
-    limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
+    limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO}
     limits |= {"poor": 0.12, "whole": 0.12, "thought": 0.15, "last": 12.5 * THOUGHTFUL / NANO}
     rich = {"id": "rich", "limit_usd": 20, "window": "day", "routes": ["rich", "short"]}
     minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "calm": 1_200})
@@ -181,12 +181,18 @@ def test_a_waiting_request_is_woken_when_another_settles(
         gateway.check_books()
 
 
-@each_row("stream", [False, True])
-def test_nobody_is_refused_who_would_have_fitted(tmp_path: Path, upstream: Upstream, stream: bool) -> None:
+@each_row("stream, binds", product([False, True], [{}, {"targets": ["one", "two"]}, {"scope": "target"}]))
+def test_no_request_is_refused_that_would_have_fitted(
+    tmp_path: Path, upstream: Upstream, stream: bool, binds: dict[str, Any]
+) -> None:
     """Room for the true costs of all and one hold more: while others hold too much, requests wait for them."""
-    with serving(tmp_path, policy(upstream.url)) as gateway:
+    targets = {name: target(upstream.url, "say-40-ms-5", price=PRICE) for name in ("one", "two")}
+    limit, name, order = (24 * COST + 1_100 * OUT) / NANO, "fits", "one two"
+    if "scope" in binds:
+        name, order = "fits|one", "one"
+    with serving(tmp_path, rules(targets, {"fits": order}, budgets({"fits": limit}, **binds))) as gateway:
         assert served_and_refused(crowd(gateway, [Wish("fits", {"stream": stream})] * 24)) == (24, 0)
-        within(gateway, "fits")
+        within(gateway, name)
         gateway.check_books()
 
 

@@ -31,6 +31,8 @@ Held = tuple[str, str, int, int]
 """A booking: request, account, window start (Unix ms), amount."""
 RECONCILE_EVERY = 6
 """Number of lease checks per comparison of the ledger with Redis: the first one, then one a minute."""
+MOST_TARGETS = 31
+"""Maximum number of targets of a request that reserve.lua tells apart, by a bit each."""
 IDLE_SESSION_MS = 35 * DAY_MS
 """Time in ms without bookings after which a session's account is dropped: clients can start a new session anyway."""
 
@@ -120,9 +122,11 @@ class RedisBudgets:
         keys = [self._keys.requests + request_id, self._mine, self._keys.owners]
         arguments: list[Argument] = [request_id, self._journal.owner, now_ms, self._lease_ms]
         arguments += (least.usd, tight.usd, whole.usd, least.thinking, tight.thinking, whole.thinking)
+        targets = ask.targets if len(ask.targets) <= MOST_TARGETS else ()
+        arguments.append((1 << len(targets)) - 1)
         for account in accounts:
             keys += (self._keys.accounts + account.id, self._keys.values + account.budget)
-            arguments += _limits(account, account.window_start_ms, account.since_ms)
+            arguments += _limits(account, account.window_start_ms, account.since_ms, targets)
             arguments += (_keep_ms(account), account.value, account.size)
         return keys, arguments
 
@@ -210,9 +214,10 @@ class RedisBudgets:
         return strings(await self.server.ask("ZRANGEBYSCORE", self._keys.values + budget, since_ms, "+inf"))
 
 
-def _limits(account: Account, start: int, since: int) -> tuple[Argument, ...]:
-    """Returns the arguments of reserve.lua and extend.lua for one account."""
-    kind = "soft" if not account.hard else "some" if account.targets else "all"
+def _limits(account: Account, start: int, since: int, targets: Sequence[str] = ()) -> tuple[Argument, ...]:
+    """Returns the arguments of reserve.lua and extend.lua for one account. `targets`: those of the request."""
+    some = sum(1 << at for at, target in enumerate(targets) if target in account.targets)
+    kind: Argument = "soft" if not account.hard else some if account.targets else "all"
     unit = 2 if account.unit is Unit.THINKING else 1
     return (account.id, unit, kind, int(account.scope == SPLIT), account.limit, start, since)
 

@@ -89,6 +89,18 @@ async def test_a_target_that_its_account_does_not_pay_for_is_named(desk: Desk) -
 
 
 @at_desk
+async def test_a_request_is_refused_where_accounts_of_some_targets_pay_for_none_of_its_own(desk: Desk) -> None:
+    """The refusal names one that has room once its holds are settled, if there is any."""
+    spent = account("a", 99, **ONLY_A)
+    full = account("b", 1_050, targets=frozenset({"b"}))
+    await desk.hold([full], 1_000)
+    accounts, ask = [account("p", 10**9), spent, full], structs.replace(WANTED, targets=("a", "b"))
+    assert await desk.reserve(accounts, ask) == Refused(account=full, spent=0, held=1_000, needed=ask.least.usd)
+    reservation = await desk.granted(accounts, structs.replace(ask, targets=("a", "b", "c")))
+    assert unpaid(accounts, reservation) == {"a", "b"}
+
+
+@at_desk
 async def test_an_id_reserves_once(desk: Desk) -> None:
     """Neither beside its first hold nor after its settlement, nor in another account; those beside it are served."""
     first, second = account("p", 1_000), account("q", 1_000)

@@ -1,7 +1,8 @@
 -- Holds in all accounts, or in none.
 -- KEYS: epoch, request, the owner's requests, owners; then for each account: itself, its budget's values.
--- ARGV: epoch, request id, owner, now, lease; least, tight and whole of usd, then of thinking tokens; then for each
--- account: id, unit (1 usd, 2 thinking), kind (all, some, soft), split (1 or 0), limit, window start, since, keep ms, value, size (0: as granted).
+-- ARGV: epoch, request id, owner, now, lease; least, tight and whole of usd, then of thinking tokens; a bit for each target
+-- of the request (0: not needed); then for each account: id, unit (1 usd, 2 thinking), kind (all, soft, or the bits of its
+-- targets), split (1 or 0), limit, window start, since, keep ms, value, size (0: as granted).
 -- Reply: {1, usd, thinking, held in each account or -1 (what is left of one with a size), room for more usd and thinking};
 -- {0, account, spent, held}; {2} for a request seen before.
 if strange() then return EPOCH end
@@ -9,18 +10,19 @@ if redis.call('EXISTS', KEYS[2]) == 1 then return {2} end
 
 -- AMPLE is router.types.account.AMPLE. A rolling window has a hundred windows that count, of two fields each: with MANY
 -- the old ones go, not at once, since a clock may have jumped ahead and come back.
-local AMPLE, MANY, FIRST, WIDTH = 25, 400, 11, 10
+local AMPLE, MANY, FIRST, WIDTH = 25, 400, 12, 10
 local now = tonumber(ARGV[4])
 local least = {tonumber(ARGV[6]), tonumber(ARGV[9])}
 local tight = {tonumber(ARGV[7]), tonumber(ARGV[10])}
 local whole = {tonumber(ARGV[8]), tonumber(ARGV[11])}
-local room, accounts = {}, {}
+local room, accounts, lacking, refused = {}, {}, 0, nil
 
 for i = 1, (#KEYS - 4) / 2 do
   local at = FIRST + (i - 1) * WIDTH
   local key, unit, kind, start, since = KEYS[3 + 2 * i], tonumber(ARGV[at + 2]), ARGV[at + 3], ARGV[at + 6], ARGV[at + 7]
   local spent, held, fresh = pot(key, start, since)
-  local left = tonumber(ARGV[at + 5]) - spent - held
+  local limit, targets = tonumber(ARGV[at + 5]), tonumber(kind)
+  local left = limit - spent - held
   local size = tonumber(ARGV[at + 10])
   local needed = size > 0 and size or least[unit]
   local short = needed > 0 and left < needed
@@ -29,8 +31,15 @@ for i = 1, (#KEYS - 4) / 2 do
     if short then return {0, i, spent, held} end
     if size == 0 then room[unit] = math.min(room[unit] or left, left) end
   end
+  if targets and short then
+    lacking = bit.bor(lacking, targets)
+    -- One that others' holds keep full comes first: it may have room soon.
+    if not refused or spent + needed <= limit then refused = {0, i, spent, held} end
+  end
   accounts[i] = {key, KEYS[4 + 2 * i], unit, kind, start, left, fresh, short, at, size}
 end
+
+if refused and lacking > 0 and lacking == tonumber(ARGV[12]) then return refused end
 
 local function granted(unit)
   local left, all_of_it = room[unit], whole[unit]
@@ -57,7 +66,7 @@ for _, account in ipairs(accounts) do
   local key, unit, kind, start = account[1], account[3], account[4], account[5]
   local amount, size = grant[unit], account[10]
   if size > 0 then amount = size end
-  if kind == 'some' then amount = account[8] and -1 or math.min(amount, math.max(account[6], 0)) end
+  if tonumber(kind) then amount = account[8] and -1 or math.min(amount, math.max(account[6], 0)) end
   if amount >= 0 then
     redis.call('HINCRBY', key, 'h:' .. start, amount)
     record[#record + 1] = start .. '|' .. ARGV[account[9] + 1]
