@@ -163,6 +163,7 @@ def reconcile(
     book: Annotated[bool, typer.Option("--book", help="Book the differences, and learn from them.")] = False,
     today: Annotated[bool, typer.Option("--today", help="Take today (UTC) too, though it is not over.")] = False,
     whole: Annotated[bool, typer.Option("--whole", help="What FILE lacks on its days was not billed.")] = False,
+    any_size: Annotated[bool, typer.Option("--any-size", help="Book over ten times what the ledger has, too.")] = False,
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -175,7 +176,9 @@ def reconcile(
             lines = file.read_text("utf-8-sig").splitlines()
         stated = failing(StatementError, about=f"{file}: ")
         with failing(StoreUnavailable, about=_UNCHANGED), failing(LookupError), stated:
-            reconciled = compare(settings, books, provider, lines, book=book, today=today, whole=whole)
+            reconciled = compare(
+                settings, books, provider, lines, book=book, today=today, whole=whole, any_size=any_size
+            )
     if reconciled.left_out:
         typer.echo(
             f"{reconciled.left_out} lines of today (UTC) or later are left out: it is not over (--today takes it)",

@@ -16,14 +16,14 @@ from router.ledger.engines import versions
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import COMMAND_LINE, callers, limits
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.reconcile import Comparison, Reconciliation, StatementError, read
+from router.ledger.reconcile import Comparison, Reconciliation, StatementError, date_of, read
 from router.ledger.rows import Connection
 from router.ledger.verify import VerifyFinding
 from router.report.budgets import BudgetStanding, all_standings, beyond_bookings
 from router.settings import Settings
 from router.types.account import NOTHING, Account, Reservation, Unit
 from router.types.clock import now_ms
-from router.types.price import ANY_MODEL, Prices
+from router.types.price import ANY_MODEL, Prices, usd_text
 from router.types.request import DAY_MS
 
 
@@ -89,10 +89,19 @@ def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: in
 
 
 def reconcile(
-    settings: Settings, ledger: Ledger, provider: str, lines: Sequence[str], *, book: bool, today: bool, whole: bool
+    settings: Settings,
+    ledger: Ledger,
+    provider: str,
+    lines: Sequence[str],
+    *,
+    book: bool,
+    today: bool,
+    whole: bool,
+    any_size: bool,
 ) -> Reconciled:
     """Compares a provider's statement with the ledger. `book`: differences are booked, and estimates learn from them;
-    `today`: includes the current day (UTC); `whole`: what the statement lacks was not billed.
+    `today`: includes the current day (UTC); `whole`: what the statement lacks was not billed;
+    `any_size`: books `doubtful` differences, too.
 
     Raises `StatementError`, `LookupError` for a provider without rows in the ledger, and as `adjust_request`.
     """
@@ -113,6 +122,10 @@ def reconcile(
         comparison = reconciliation.compare()
         if not book:
             return Reconciled(form, comparison, left_out=left_out)
+        large = next((row for row in comparison.differences if row.doubtful), None)
+        if large is not None and not any_size:
+            amounts = f"${usd_text(large.billed)} for {large.model} where the ledger has ${usd_text(large.ledger)}"
+            raise StatementError(f"{date_of(large.day)}: it bills {amounts}. Nothing was booked: --any-size books it")
         follow(settings, ledger, budgets, [])
         differences, adjusted = [], []
         with writing(settings, ledger) as (writer, books):

@@ -191,6 +191,10 @@ DAYS, CALLS, SAME = 3, 50, 0.01
 """A price counts as wrong if at least `DAYS` days and `CALLS` calls were billed at one factor, within `SAME`, not 1."""
 
 
+DOUBTFUL, DOUBTFUL_NANO = 10, 10**9
+"""A difference is booked only on request if the statement bills over 10 times the ledger's amount, and 1 USD more."""
+
+
 class LedgerLine(Struct):
     """The ledger's charges for one model and day, in nano-USD."""
 
@@ -226,6 +230,11 @@ class Difference(Struct, frozen=True, kw_only=True):
     @property
     def added(self) -> int:
         return self.billed - self.ledger
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the statement is so much higher that it is likely one of something else."""
+        return self.billed > DOUBTFUL * self.ledger > 0 and self.added > DOUBTFUL_NANO
 
 
 class Comparison(Struct, frozen=True):
@@ -295,31 +304,36 @@ class Reconciliation:
             return written
         weights = [sum(costs.values()) for costs in row.groups.values()]
         for costs, share in zip(row.groups.values(), shared(rest, weights), strict=True):
-            if share:
-                request, attempt, bookings = self._booked(books, costs, difference.model, share, units)
-                with transaction(writer):
-                    written.append(write(writer, books, request, attempt, share, bookings, correction))
+            for request, attempt, part, bookings in self._booked(books, costs, difference.model, share, units):
+                if part:
+                    with transaction(writer):
+                        written.append(write(writer, books, request, attempt, part, bookings, correction))
         return written
 
     def _booked(
         self, books: Connection, costs: Mapping[str, int], model: str, added: int, units: Mapping[str, Unit]
-    ) -> tuple[Line, Line, list[Booking]]:
-        """Returns a sample request and attempt of a group, and bookings that split `added` by the share of the group's
-        charges in each account."""
-        whole, sums, sample = sum(costs.values()), Counter[tuple[str, int]](), None
+    ) -> list[tuple[Line, Line, int, list[Booking]]]:
+        """Splits `added` (nano-USD) among the requests in `costs` that are booked in the same accounts and windows.
+        Returns, for each such set, a sample request and attempt, its part, and the bookings of that."""
+        sets: dict[tuple[tuple[str, int], ...], tuple[Line, Line]] = {}
+        weights = Counter[tuple[tuple[str, int], ...]]()
         for request_id, cost in costs.items():
             record = rows.one(self._connection, request_id)
             attempt = next((line for line in record.attempts if line["model"] == model), None) if record else None
             if record is None or attempt is None:
                 continue
-            sample = sample or (record.request, attempt)
-            for line in rows.booked(books, request_id, request_id).get(request_id, ()):
-                if counts(line, record, attempt["target"], units):
-                    sums[line["account"], line["window_start_ms"]] += cost
-        if sample is None:
+            lines = rows.booked(books, request_id, request_id).get(request_id, ())
+            counted = (line for line in lines if counts(line, record, attempt["target"], units))
+            places = tuple(sorted((line["account"], line["window_start_ms"]) for line in counted))
+            sets.setdefault(places, (record.request, attempt))
+            weights[places] += cost
+        if added and not sets:
             raise NotAdjustable(f"the rows of {model} have expired")
-        shares = {place: round(added * cost / whole) if whole else added for place, cost in sorted(sums.items())}
-        return (*sample, [Booking(*place, share) for place, share in shares.items()])
+        parts = shared(added, [weights[places] for places in sets])
+        return [
+            (*sample, part, [Booking(*place, part) for place in places])
+            for (places, sample), part in zip(sets.items(), parts, strict=True)
+        ]
 
     def _read(self) -> None:
         first, last = min(self._days) * DAY_MS, (max(self._days) + 1) * DAY_MS

@@ -34,7 +34,10 @@ def policy(url: str) -> dict[str, Any]:
     scopes = {"monthly": "all", "one": "target", "mine": "session", "per-key": "key"}
     budgets: list[dict[str, Any]] = [{"id": name, "limit_usd": 5, "scope": scope} for name, scope in scopes.items()]
     budgets += [{"id": "thoughts", "limit_thinking_tokens": 1_000_000}]
-    budgets += [{"id": "named", "limit_usd": 5, "routes": ["other"]}]
+    budgets += [
+        {"id": "named", "limit_usd": 5, "routes": ["other"]},
+        {"id": "hourly", "limit_usd": 5, "window": "hour"},
+    ]
     targets = {name: target(url, behaviour) for name, behaviour in (("cheap", "normal"), ("slow", "say-400-ms-5"))}
     routes = {"auto": ordered("cheap"), "other": ordered("cheap")}
     return {"version": 1, "loops": {"enabled": False}, "targets": targets, "routes": routes, "budgets": budgets}
@@ -214,17 +217,23 @@ def test_a_correction_and_rates_wherever_the_stores_are(
         assert [line.partition(" from ")[0] for line in lines[:-1]] == ["redis mine|s1", "redis monthly"], lines
 
 
-def booked(gateway: Gateway) -> Counter[str]:
-    """nano-USD by account."""
-    rows = gateway.rows("SELECT budget, SUM(spent) AS spent, SUM(held) AS held FROM budget_windows GROUP BY budget")
+def booked(gateway: Gateway, by: str = "budget") -> Counter[Any]:
+    """nano-USD by account, or by account and window."""
+    sums = f"SELECT {by}, SUM(spent) AS spent, SUM(held) AS held FROM budget_windows GROUP BY {by}"  # noqa: S608 - ours
+    rows = gateway.rows(sums)
     assert all(row["held"] == 0 for row in rows)
-    return Counter({row["budget"]: row["spent"] for row in rows})
+    return Counter({tuple(row.values())[:-2] if "," in by else row["budget"]: row["spent"] for row in rows})
+
+
+def written(gateway: Gateway, lines: list[str]) -> Path:
+    file = gateway.home / "statement.csv"
+    file.write_text("\n".join(lines))
+    return file
 
 
 def reconcile(gateway: Gateway, lines: list[str], *options: str, status: int = 0) -> dict[str, Any]:
-    file = gateway.home / "statement.csv"
-    file.write_text("\n".join(lines))
-    output = ledger(gateway, "reconcile", provider(gateway), str(file), "--today", "--json", *options, status=status)
+    file = str(written(gateway, lines))
+    output = ledger(gateway, "reconcile", provider(gateway), file, "--today", "--json", *options, status=status)
     return dict(json.loads(output, parse_float=Decimal))
 
 
@@ -260,12 +269,25 @@ def test_a_difference_is_booked_where_the_rows_were_charged(gateway: Gateway) ->
     assert report(gateway, "spend", "--by", "key")["totals"]["requests"] == 5
 
 
-def test_an_account_of_some_requests_is_booked_their_part(gateway: Gateway) -> None:
+def test_an_account_and_a_window_of_some_requests_are_booked_their_part(gateway: Gateway) -> None:
+    """Again and again; what is ten times as much, and a dollar, only where that is said."""
     for number in range(4):
         asked(gateway, **({"x-lowpass-budget": "named"} if number else {}))
-    before = booked(gateway)
-    reconcile(gateway, statement(gateway, "2"), "--book")
-    assert booked(gateway) == Counter({account: 2 * nano for account, nano in before.items()})
+        gateway.let_pass(3_600 * (number == 1))
+    first = windows = booked(gateway, "budget, window_start_ms")
+    for factor in ("2", "0.01", "0.5", "3"):
+        reconcile(gateway, statement(gateway, factor), "--book")
+        windows, before = booked(gateway, "budget, window_start_ms"), windows
+        assert all(abs(windows[at] - nano * Decimal(factor)) <= 4 for at, nano in before.items())
+        sound(gateway)
+    assert len(first) == len(booked(gateway)) + 1
+    lines = [HEADER, f"{TODAY},openai/normal,1000000"]
+    assert "Nothing was booked: --any-size" in ledger(
+        gateway, "reconcile", "openai", str(written(gateway, lines)), "--today", "--book", status=1
+    )
+    assert booked(gateway, "budget, window_start_ms") == windows
+    reconcile(gateway, lines, "--book", "--any-size")
+    assert booked(gateway)["monthly"] == 1_000_000 * NANO
 
 
 def test_what_was_estimated_is_corrected_first_and_teaches(
