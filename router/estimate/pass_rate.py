@@ -206,7 +206,7 @@ def _deviation(p: Vector, nodes: Vector, own_sd: Vector) -> Vector:
     return np.asarray(np.sqrt(np.minimum(own_sd * own_sd + spread, p - p * p)))
 
 
-VERSION = 4
+VERSION = 5
 """Version of the packed evidence; other versions can't be restored."""
 
 

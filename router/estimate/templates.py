@@ -90,10 +90,10 @@ def _apart(rows: Vector) -> float:
     return min(max(1.0 + float(weight.dot(both - above * foretold) / spread), 0.0), MOST_APART)
 
 
-CHANGE_SLACK, CHANGED = 0.5, 16.0
-"""Standard deviations of a score by which a template may move, and the sum beyond that which is a change. Simulated: at
-most one false alarm in 1,000 outcomes, where looks mislead, else none in 10,000; a fall from 90 to 0 % is found after
-10, a rise from 0 to 90 % after 8."""
+CHANGE_SLACK, UNSURE, CHANGED = 0.5, 1.5, 16.0
+"""Standard deviations of a score by which a template may move; the same for one outcome before, less for more; and the
+sum beyond these which is a change. Simulated: no false alarm in 200,000 outcomes, one in 10,000 where looks mislead;
+a fall from 90 to 0 % and a rise back are found after 7 outcomes, 90 to 40 % after 16, 30 to 90 % after 25."""
 SETTLED, MOST_SURPRISE, LEFT = 32, 3.0, 5.0
 """Number of outcomes before any change; maximum surprise in standard deviations; 1 ÷ variance kept of older ones."""
 
@@ -144,29 +144,36 @@ def cusum(sides: tuple[float, float], surprise: float, slack: float) -> tuple[fl
     return max(sides[0] - surprise - slack, 0.0), max(sides[1] + surprise - slack, 0.0)
 
 
-Watched = tuple[float, float, float]
+Watched = tuple[float, float, float, dict[str, list[float]]]
+"""What is `watched` of a template, with the names of its targets."""
 
 
 class _TemplateSums(Fading):
-    """Sums of a template. `watched`: number of outcomes since its last change, and how far its answers have lately been
-    worse than before, and better, in standard deviations of a score."""
+    """Sums of a template. `watched`: number of outcomes since its last change; how far its answers have lately been
+    worse than before, and better, in standard deviations of a score; and the sums of these answers by target."""
 
-    watched: Watched = 0.0, 0.0, 0.0
+    watched: tuple[float, float, float, dict[int, Vector]] = 0.0, 0.0, 0.0, {}
 
     def watch(self, target: int, sums: Vector, weight: float) -> None:
         """Looks for a change before an outcome is added: the template may have changed under its name, in code or in
         what it sends. If so, older outcomes of all targets there hardly count any more."""
-        row, (count, worse, better) = self.sums[target], self.watched
-        if count >= SETTLED and row[0] > 0:
+        count, worse, better, lately = self.watched
+        recent = lately.get(target, np.zeros_like(sums))
+        row = self.sums[target] - recent
+        if count >= SETTLED and row[0] > LEAST_OTHERS:
             usual, foretold, score = sum(row[1:3]) / row[0], row[2] / row[0], sum(sums[1:3]) / sums[0]
             # Weighted like the mean, so that the sum of surprises stays near 0 whatever requests look like.
             surprise = float((score - usual) * sums[0] / weight * noise(foretold) / math.sqrt(noise(usual)))
             surprise = min(max(surprise, -MOST_SURPRISE), MOST_SURPRISE)
-            worse, better = cusum((worse, better), weight * surprise, weight * CHANGE_SLACK)
+            slack = CHANGE_SLACK + UNSURE / math.sqrt(max(float(row[0] * noise(foretold)), LEAST))
+            worse, better = cusum((worse, better), weight * surprise, weight * slack)
             if max(worse, better) > CHANGED:
-                self.sums *= np.minimum(LEFT / np.maximum(self.sums[:, :1], 1e-9), 1.0)
+                since = np.array([lately.get(at, np.zeros_like(sums)) for at in range(len(self.sums))])
+                older = self.sums - since
+                self.sums = older * np.minimum(LEFT / np.maximum(older[:, :1], 1e-9), 1.0) + since
                 count = worse = better = 0.0
-        self.watched = count + weight, worse, better
+            lately = {**lately, target: recent + sums} if worse + better else {}
+        self.watched = count + weight, worse, better, lately
 
 
 class Templates:
@@ -256,11 +263,17 @@ class Templates:
 
     def state(self) -> list[tuple[State, Watched]]:
         """Returns everything observed, and what was `watched` of each template, for `restore`."""
-        return [(pack(template, known, self._targets, "<f4"), known.watched) for template, known in self._known.items()]
+        states = []
+        for template, known in self._known.items():
+            count, worse, better, lately = known.watched
+            named = {self._targets[at]: row.tolist() for at, row in lately.items()}
+            states.append((pack(template, known, self._targets, "<f4"), (count, worse, better, named)))
+        return states
 
     def restore(self, states: Sequence[tuple[State, Watched]]) -> None:
         """Restores the states into a new object: see `unpack`."""
-        for state, watched in states[-MOST_TEMPLATES:]:
+        for state, (count, worse, better, named) in states[-MOST_TEMPLATES:]:
             known = self._known[state[0]]
             unpack(state, known, self._targets, "<f4")
-            known.watched = watched
+            lately = {at: np.array(named[name]) for at, name in enumerate(self._targets) if name in named}
+            known.watched = count, worse, better, lately

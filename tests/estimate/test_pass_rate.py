@@ -285,6 +285,19 @@ def test_a_template_that_is_another_under_its_name_is_learned_anew_of_all_target
         assert abs(rates(anew, beside)[1] - rates(learned, beside)[1]) > 0.2
 
 
+def test_a_template_that_was_broken_for_all_targets_and_is_mended_is_as_before_for_all() -> None:
+    """What came last counts in full: while it is broken no target looks better than before."""
+    name = f"{'5' * 14}{'0' * 10}"
+    whole = [(name, "weak", 1.0)] * 80
+    broken = [(name, target, 0.0) for target in ("weak", "strong") for _ in range(14)]
+    models = [taught(*rows) for rows in (whole, whole + broken[:14], whole + broken, [*whole, *broken, *whole[:40]])]
+    weak, strong = zip(*(rates(model, name) for model in models), strict=True)
+    assert (weak[0] > 0.9, weak[3] > 0.6) == (True, True)
+    assert max(weak[1], weak[2], strong[2]) < 0.4
+    assert strong[1] < strong[0]
+    assert strong[3] > strong[2] + 0.3
+
+
 def test_templates_that_differ_by_a_name_learn_from_each_other_and_one_alone_moves_the_others_by_little() -> None:
     """The first 14 digits stand for tenant and application."""
     many = taught(*[(f"{'5' * 14}{at:010}", "strong", 0.0) for at in range(50)])
@@ -338,7 +351,7 @@ def test_what_one_tenant_says_moves_others_by_little_in_any_order_however_often_
 def test_what_was_saved_by_another_version_or_is_damaged_is_left_aside() -> None:
     model, version = taught(*[(POISONED, "strong", 0.0)] * 9), load().version.encode()
     state = model.state()
-    newer, of_others = state.replace(b"\x04", b"\x05", 1), state.replace(version, version[::-1])
+    newer, of_others = state.replace(b"\x05", b"\x06", 1), state.replace(version, version[::-1])
     for damaged in (b"", b"\xff\x00 nothing", state[:-1], newer, of_others):
         assert (model.restore(state), model.restore(damaged)) == (True, False)
         assert rates(model, POISONED) == rates(taught(), POISONED)
