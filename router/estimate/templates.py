@@ -160,14 +160,14 @@ class _TemplateSums(Fading):
         count, worse, better, lately = self.watched
         recent = lately.get(target, np.zeros_like(sums))
         row = self.sums[target] - recent
-        if count >= SETTLED and row[0] > LEAST_OTHERS:
+        if row[0] > LEAST_OTHERS:
             usual, foretold, score = sum(row[1:3]) / row[0], row[2] / row[0], sum(sums[1:3]) / sums[0]
             # Weighted like the mean, so that the sum of surprises stays near 0 whatever requests look like.
             surprise = float((score - usual) * sums[0] / weight * noise(foretold) / math.sqrt(noise(usual)))
             surprise = min(max(surprise, -MOST_SURPRISE), MOST_SURPRISE)
             slack = CHANGE_SLACK + UNSURE / math.sqrt(max(float(row[0] * noise(foretold)), LEAST))
             worse, better = cusum((worse, better), weight * surprise, weight * slack)
-            if max(worse, better) > CHANGED:
+            if max(worse, better) > CHANGED and count >= SETTLED:
                 since = np.array([lately.get(at, np.zeros_like(sums)) for at in range(len(self.sums))])
                 older = self.sums - since
                 self.sums = older * np.minimum(LEFT / np.maximum(older[:, :1], 1e-9), 1.0) + since
