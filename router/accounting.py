@@ -253,7 +253,7 @@ class Settlement(Struct, eq=False):
         if (decision := self._decision) is not None:
             unread, telemetry = accounting.recorder.unread, accounting.telemetry
             short = len(self._request.raw) <= LONGEST_UNREAD and len(unread) < MOST_UNREAD
-            if short and decision.classification.unread:
+            if short and decision.classification.reading is None:
                 unread.append((self._request, decision, attempts))
             for queue in decision.plan.queued:
                 telemetry.spilled[queue.target,] += queue.spilled

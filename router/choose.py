@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from router.budget.budget import BudgetAccounts
 from router.classify.difficulty import with_reading
+from router.classify.embedding import count_pieces
 from router.classify.language import languages
 from router.config.policy import Config, Route
 from router.decide.eligibility import ANYTHING, Gate, Reason, asked, must_redact, sift
@@ -193,7 +194,8 @@ def _plan(
     `name` is the route's name; `limit` and `thinking` limit the answer's cost and thinking tokens."""
     request, known, now, learned = gate.request, gate.classification, gate.now_ms, forecaster.learned
     draw = chance(request.id) if len(targets) > 1 else 0.0
-    forecast_input = ForecastInput(request, known, now, cached, gate.counts)
+    pieces = cache(partial(count_pieces, request.passages))
+    forecast_input = ForecastInput(request, known, now, cached, gate.counts, pieces)
     short = limit is not ANY_AMOUNT or thinking is not None
     steps = partial(forecaster.estimates, asked=forecast_input, holds=live)
     afford = partial(forecaster.afforded, asked=forecast_input, limit=limit, thinking_cap=thinking) if short else None

@@ -8,6 +8,7 @@ import re  # for classes of characters that match in one way only, on bounded te
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from itertools import repeat
 from types import SimpleNamespace
 from typing import NamedTuple
 from unicodedata import normalize
@@ -324,7 +325,7 @@ _CLASSES = [b"0123456789", bytes(range(0x41, 0x5B)), b"()[]{}<>=+*/_|&%#@;", b"\
 def _form(ask: str, message: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Returns the values of the first of `FLAGS`, and of the last of `COUNTS`."""
     raw = ask.encode(errors="replace")
-    numerals, capitals, marks, latex = [len(raw) - len(raw.translate(None, span)) for span in _CLASSES]
+    numerals, capitals, marks, latex = map(len(raw).__sub__, map(len, map(raw.translate, repeat(None), _CLASSES)))
     share, word = 1 / max(len(ask), 1), min(1.0, len(ask) / (ask.count(" ") + 1) / 12)
     shares = min(1.0, 4 * numerals * share), min(1.0, 4 * capitals * share), min(1.0, 5 * (marks + latex) * share), word
     questions, exclamations = ask.count("?") + ask.count("？"), ask.count("!") + ask.count("！")

@@ -6,6 +6,7 @@ machine and in any order.
 """
 
 import re  # for runs of characters only, which match in one way only: RE2's calls cost more than the cutting
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import repeat
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.errors import DataError
+from router.types.request import Passage
 
 DIMENSIONS = 256
 _PIECES = 32_000
@@ -95,6 +97,19 @@ load = cache(StaticEmbedding)
 def zeroed(text: str) -> str:
     """Returns a text with zeros in place of all digits, so that numbers of one form are one word."""
     return text.encode(errors="surrogatepass").translate(_ZEROS).decode(errors="surrogatepass")
+
+
+SLICES, SLICE = 8, 128
+"""Number and length in characters of the parts of a longer text whose pieces are counted."""
+
+
+def count_pieces(passages: Sequence[Passage]) -> int:
+    """Returns the approximate number of pieces of texts. In other vocabularies they have 0.6 to 1.04 times as many."""
+    text = passages[0].text if len(passages) == 1 else "\n".join([passage.text for passage in passages])
+    if len(text) <= SLICES * SLICE:
+        return len(load().words.split(zeroed(text))) // 2
+    parts = [text[at : at + SLICE] for at in range(0, len(text) - SLICE + 1, (len(text) - SLICE) // (SLICES - 1))]
+    return len(load().words.split(zeroed(" ".join(parts)))) * len(text) // (2 * SLICE * len(parts))
 
 
 def _vectors(path: Path) -> NDArray[np.int8]:

@@ -88,16 +88,18 @@ class ForecastInput(Struct, frozen=True):
     """Time of the prices (Unix ms)."""
     cached: CachedPrompt = COLD
     counts: Counts = UNCOUNTED
+    pieces: Callable[[], int] = lambda: 0
+    """Counts the text's tokens in the gateway's own vocabulary."""
     task: Task | None = None
     read: TokensRead = USUAL_READ
     cap: int | None = None
     """Thinking tokens that a choice may have. `task`, `read` and `cap` follow from the request."""
 
     def __post_init__(self) -> None:
-        classification = self.seen
-        if classification.reading is not None:
-            structs.force_setattr(self, "read", classification.reading.tokens)
-        structs.force_setattr(self, "task", None if classification.unread else classification.task)
+        task, reading = self.seen.task, self.seen.reading
+        if reading is not None:
+            structs.force_setattr(self, "read", reading.tokens)
+        structs.force_setattr(self, "task", task if reading is not None or task is Task.EMBEDDING else None)
         if self.request.limits is not NO_LIMITS:
             structs.force_setattr(self, "cap", per_choice(self.request, None))
 
@@ -288,8 +290,10 @@ class Forecaster:
         columns = self._money(targets, asked, fits).foretold if foretold is None else foretold
         expected = list(zip(*map(np.ndarray.tolist, columns), strict=True))
         request, learned, at_ms, script = asked.request, self.learned, asked.at_ms, asked.request.script
-        work = learned.work(asked.task, asked.seen.template, asked.read.stated)
-        widened = learned.margins or learned.billed
+        work, widened = (
+            learned.work(asked.task, asked.seen.template, asked.read.stated),
+            learned.margins or learned.billed,
+        )
         made = [fitted or AS_ASKED for fitted in fits] if fits else [AS_ASKED] * len(targets)
         asks, inputs, estimated = list[SizeAsk](), [], []
         for target, fitted, (*_, output, thinking) in zip(targets, made, expected, strict=True):
@@ -299,7 +303,8 @@ class Forecaster:
             margin = learned.margin(target.id) if widened else 1.0
             asks.append((target, rung, known, margin, fitted.max_output, (output - thinking, thinking)))
             inputs.append((target, size, margin))
-        rows = zip(asks, made, sizes(request, asks), prompts(request, inputs, asked.counts), expected, strict=True)
+        sent = prompts(request, inputs, asked.counts, asked.pieces)
+        rows = zip(asks, made, sizes(request, asks), sent, expected, strict=True)
         for (target, rung, *_), fitted, figures, (rough, tokens_in, bound), (cost, output, thinking, *_) in rows:
             least, tight, whole = bill(target, request, bound, at_ms).amounts(*figures.holds) if holds else _NO_HOLDS
             estimated.append(
@@ -376,7 +381,7 @@ class Forecaster:
 
     def _of(self, targets: Sequence[Target], asked: ForecastInput, fits: Sequence[FittedRequest | None]) -> _KnownWork:
         request, at_ms = asked.request, asked.at_ms
-        levels = tuple([(row.effort or "", row.thinking_budget) if row else _AS_ASKED for row in fits])
+        levels = tuple([(row.effort or "", row.thinking_budget) if row else _AS_ASKED for row in fits]) if fits else ()
         asks = int(request.caches) + int(request.caches_long)
         # Rounded; 0 if the prompt is too short for any rate to change. Without images and audio.
         steps, size, rough = self._steps, 0, request.rough_tokens

@@ -1,7 +1,7 @@
 """Tokens of a prompt, estimated or counted, and how much a target may be asked to think."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -169,6 +169,8 @@ TOKENS_MOST = (60, 100)
 """Maximum tokens per 100 bytes, as in `TYPICAL`: 0.54 per random letter; none is shorter than a byte."""
 TEMPLATE_TOKENS = 64
 """Tokens added to every bound: chat templates add role markers, and some a system prompt (SmolLM2: 24 tokens)."""
+PIECES_MARGIN = 1.05
+"""Maximum tokens of a text per piece that the gateway's own vocabulary cuts it into: 1.04 in twenty kinds of text."""
 INPUT_MARGIN = 1.1
 """Factor by which the learned ratio (`INPUT_SHARE`) is widened, for a text unlike the last ones."""
 _IMAGES = [(re2.compile(name), tokens) for name, tokens in table("estimate/image_tokens.yaml").items()]
@@ -190,10 +192,14 @@ class PromptSize(NamedTuple):
 
 
 def prompts(
-    request: Request, targets: Iterable[tuple[Target, InputSize, float]], counts: Counts = UNCOUNTED
+    request: Request,
+    targets: Iterable[tuple[Target, InputSize, float]],
+    counts: Counts = UNCOUNTED,
+    pieces: Callable[[], int] = lambda: 0,
 ) -> list[PromptSize]:
     """Returns the prompt's size at each target, by what was learned there of prompts of its script, and the target's
-    margin. `counts`: counted sizes, which take precedence over all estimates."""
+    margin. `counts`: counted sizes, which take precedence over all estimates. `pieces`: counts the text's tokens in
+    another vocabulary, since a text in another language may be much denser than all before."""
     media, text_rough, rows = request.script.endswith(MEDIA), request.rough_tokens, []
     text_dense, text_words = request.dense_bytes, request.prompt_bytes - request.dense_bytes
     for target, ((each, base), upper, share), margin in targets:
@@ -211,8 +217,9 @@ def prompts(
         else:
             tokens = int(max(each * rough + base, 0.0))
             if not media_bound:  # earlier small images do not bound the next one
-                learned = int(upper * rough * INPUT_MARGIN / MILLE * share + bound * (1 - share)) + TEMPLATE_TOKENS
-                bound = min(learned, bound)
+                learned = int(upper * rough * INPUT_MARGIN / MILLE * share + bound * (1 - share))
+                learned = max(learned, int(pieces() * PIECES_MARGIN) if share and not own else 0)
+                bound = min(learned + TEMPLATE_TOKENS, bound)
         most = max(context, TEMPLATE_TOKENS) * request.prompts
         rows.append(PromptSize(rough, min(tokens, context), min(int(bound * margin), most)))
     return rows

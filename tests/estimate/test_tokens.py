@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.api.parse import parse
+from router.classify.embedding import count_pieces
 from router.estimate.forecast import Forecaster, ForecastInput
 from router.estimate.learn import TargetStats
 from router.estimate.pass_rate import PassRateModel
-from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, TEMPLATE_TOKENS, count_prompt, count_text
+from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, TEMPLATE_TOKENS, count_prompt, count_text, prompts
 from router.types.request import Classification, Endpoint, Request
 from router.types.target import Prompt, Target, Task, Wire
 from tests.decide.values import REMOTE, estimate, target
@@ -162,3 +163,25 @@ def test_the_examples_of_a_template_are_counted_and_what_it_says_twice() -> None
     seen = Classification(data_class="internal", difficulty=0.5, task=Task.TRANSLATION)
     cost = Forecaster(places, NEW, PassRateModel(places)).forecast(places[:2], ForecastInput(asked, seen)).cost
     assert cost[1] > cost[0]
+
+
+FOREIGN = {
+    "Zulu": "bonke abantu bazalwa bekhululekile belingana ngesithunzi nangamalungelo ",
+    "Swahili": "watu wote wamezaliwa huru hadhi na haki zao ni sawa wote wamejaliwa akili ",
+    "Polish": "komitet uzgodnił że wniosek powinien zostać zmieniony przed następnym posiedzeniem ",
+    "Turkish": "komite teklifin bir sonraki toplantidan once gozden gecirilmesi gerektigi konusunda anlasti ",
+    "bases": "acgtacgtta gattacagat ccgatagcta ttagcatgca ",
+    "numerals": "mcmlxxxiv mdclxvi cdxliv xlii lxxxviii ",
+    "short words": "qx zjk vw pyq kz jxq wv ",
+}
+
+
+def test_what_was_learned_of_english_is_no_bound_on_texts_in_other_languages() -> None:
+    learned = (0.7, 0.0), 700, 1.0
+    for text in FOREIGN.values():
+        asked = chat(text * 60)
+        (size,) = prompts(
+            asked, [(target(context=10**6), learned, 1.0)], pieces=lambda it=asked: count_pieces(it.passages)
+        )
+        for name in ("o200k_base", "cl100k_base"):
+            assert count_text(name, text * 60) <= size.bound <= bound(asked), text
