@@ -221,6 +221,22 @@ async def test_a_server_that_lost_its_data_gets_it_from_the_ledger_before_anythi
         assert rows(gateways.ledger, "SELECT 1 FROM incidents") == []
 
 
+@at_own_redis()
+async def test_what_a_server_with_older_data_lacks_is_charged_again(gateways: Gateways, store: RedisBudgets) -> None:
+    older = b""
+    for charge in (300, 20):
+        store.settle(await hold(store, 500), [charge])
+        await store.settled()
+        (file,) = gateways.server.folder.glob("*.aof")
+        older = file.read_bytes() if charge == 300 else older
+    gateways.server.kill()
+    file.write_bytes(older)
+    gateways.server.start()
+    await back(store)
+    await store.settled()
+    assert await balance(store) == gateways.rows() == Balance(320, 0)
+
+
 @at_redis
 async def test_what_the_ledger_lacked_when_redis_was_emptied_is_charged_once(gateways: Gateways, client: Any) -> None:
     """Rows of one were on their way, of another gone with a ledger that was put back; of a third the truth is late."""
@@ -241,7 +257,9 @@ async def test_what_the_ledger_lacked_when_redis_was_emptied_is_charged_once(gat
         await back(store)
         await store.recover(NOW)
         assert await balance(store) == gateways.rows() == Balance(30 + 200 + 700, 0)
-        (incident,) = rows(gateways.ledger, "SELECT reason FROM incidents WHERE subject = 'redis'")
+        told = "SELECT reason FROM incidents WHERE subject = 'redis'"
+        await eventually(lambda: rows(gateways.ledger, told))
+        (incident,) = rows(gateways.ledger, told)
         assert incident["reason"].endswith("of 1 requests that are charged 0.0000002 USD and 0 thinking tokens")
         await back(dying)
         dying.settle(crashed, [4])

@@ -230,7 +230,8 @@ class Settlements:
         self._number = 0
         self._settled = Latest[str, RequestEnd](REPEATED)
         """Settlements last confirmed by Redis, to repeat if it loses them before the ledger has them."""
-        self._epoch = ""
+        self._of = "", ""
+        """Epoch and run id of the server that confirmed them."""
         self._lost: list[RequestEnd] = []
         """Settlements of requests unknown to Redis, since the last `tell_lost`."""
         self.written: list[str] = []
@@ -253,9 +254,10 @@ class Settlements:
             await future
 
     def resume(self) -> None:
-        """Sends all open settlements when the server is back, and the last confirmed ones if it has lost its data."""
-        if self._epoch != self._server.epoch:
-            self._epoch, first = self._server.epoch, least_id(now_ms() - REPEATED_MS)
+        """Sends all open settlements when the server is back, and the last confirmed ones if it is another one or was
+        restarted: it may lack data, all or the latest."""
+        if self._of != (self._server.epoch, self._server.run_id):
+            self._of, first = (self._server.epoch, self._server.run_id), least_id(now_ms() - REPEATED_MS)
             again = {row.request_id: row for row in self._settled.values() if row.request_id >= first}
             self._open = again | self._open
         for ending in list(self._open.values()):

@@ -83,7 +83,7 @@ class RedisServer:
         self.came: list[Callable[[], None]] = []
         """Callbacks for each time the server becomes available."""
         self.link: connection.RedisConnection | None = None
-        self.epoch = ""
+        self.epoch = self.run_id = ""
         """Id of the server's current counters; a rebuild changes it."""
         self._mending: asyncio.Task[None] | None = None
         self._closed = False
@@ -210,6 +210,7 @@ class RedisServer:
         if epoch is None:
             raise StoreUnavailable("another process writes the counters")
         await answer(link, "SET", self.keys.run, run)
+        self.run_id = run
         if not self.epoch:
             self._advise(info)
         return str(epoch)
