@@ -121,6 +121,8 @@ def write(
     attempt_row = {**attempt, **dict.fromkeys(BUCKETS), **_ROWS["attempt"], "request_id": identifier}
     attempt_row["cost"] = added
     changes = {"before_nano": before, "added_nano": added, "source": correction.source, "reason": correction.reason}
+    if books is connection:  # for `verify`
+        changes |= {"correction": identifier, "bookings": len(bookings)}
     adjustment = (identifier, request_id, now_ms(), *msgspec.structs.astuple(correction), added)
     lines = [(identifier, line.account, line.window_start_ms, 0, line.charged, "settled") for line in bookings]
     note(connection, correction.actor, "charge corrected", request_id or attempt["model"], changes)

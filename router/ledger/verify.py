@@ -1,7 +1,7 @@
 """Implementation of `lowpass ledger verify`: compares budgets, charges, outcomes and sums with their rows."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
@@ -212,15 +212,22 @@ def _unsealed(connection: Connection) -> Iterator[VerifyFinding]:
 
 
 def _unaudited(connection: Connection) -> Iterator[VerifyFinding]:
-    """Yields budget limits and keys that contradict the audit log."""
+    """Yields budget limits, keys and bookings of corrections that contradict the audit log."""
     limits: dict[str, int | None] = {}
-    made, revoked = set[str](), set[str]()
+    made, revoked, booked = set[str](), set[str](), defaultdict[str, list[int]](list)
+    for identifier, amount in connection.execute(_SQL["corrected"]):
+        booked[identifier] += [] if amount is None else [amount]
     for action, subject, document in connection.execute("SELECT action, subject, document FROM audit ORDER BY id"):
         change = msgspec.json.decode(document)
         if action == "budget limit set":
             limits[subject] = next(change[name] for name in ("limit_nano", "limit_tokens", "limit") if name in change)
         elif action in ("key created", "key revoked") and "id" in change:
             (made if action == "key created" else revoked).add(change["id"])
+        elif (name := change.get("correction")) in booked and booked[name] != [change["added_nano"]] * change[
+            "bookings"
+        ]:
+            says = f"it adds {change['added_nano']} in {change['bookings']} accounts, and is booked as {booked[name]}"
+            yield VerifyFinding("bookings", name, says)
     there = dict(connection.execute("SELECT id, size FROM budget_limits").fetchall())
     for name in sorted(limits.keys() | there.keys()):
         if limits.get(name) != there.get(name):

@@ -257,9 +257,9 @@ async def test_what_the_ledger_lacked_when_redis_was_emptied_is_charged_once(gat
         await back(store)
         await store.recover(NOW)
         assert await balance(store) == gateways.rows() == Balance(30 + 200 + 700, 0)
-        told = "SELECT reason FROM incidents WHERE subject = 'redis'"
-        await eventually(lambda: rows(gateways.ledger, told))
-        (incident,) = rows(gateways.ledger, told)
+        incidents = partial(rows, gateways.ledger, "SELECT reason FROM incidents WHERE subject = 'redis'")
+        await eventually(lambda: bool(incidents()))
+        (incident,) = incidents()
         assert incident["reason"].endswith("of 1 requests that are charged 0.0000002 USD and 0 thinking tokens")
         await back(dying)
         dying.settle(crashed, [4])

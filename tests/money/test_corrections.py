@@ -288,6 +288,10 @@ def test_an_account_and_a_window_of_some_requests_are_booked_their_part(gateway:
     assert booked(gateway, "budget, window_start_ms") == windows
     reconcile(gateway, lines, "--book", "--any-size")
     assert booked(gateway)["monthly"] == 1_000_000 * NANO
+    sound(gateway)
+    with closing(sqlite3.connect(gateway.ledger)) as writer, writer:
+        writer.execute("UPDATE bookings SET charged = 0 WHERE account = 'monthly' AND charged > ?", (10 * NANO,))
+    assert "accounts, and is booked as" in ledger(gateway, "verify", status=1)
 
 
 def test_what_was_estimated_is_corrected_first_and_teaches(
