@@ -48,6 +48,8 @@ GROUPS = 256
 """Number of groups of word pieces with similar meanings: which groups occur says more than the mean of all pieces."""
 BUCKETS, FIRST, KINDS = 1 << 15, 6, 5
 """Number of hash buckets; of pieces at an instruction's beginning; of kinds of its pieces, as in `of_ask`."""
+VARIED = 0.4
+"""Minimum share of different pieces in a text for its repeated pieces to count."""
 _PIECE, _SALTS = np.uint64(32_003), np.arange(KINDS + AROUND, dtype=np.uint64) << np.uint64(50)
 _MIX, _SHIFT = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(64 - 15)
 MOST_REMEMBERED, MOST_TOOLS = 1_024, 128
@@ -112,6 +114,9 @@ def of_text_around(kind: int, text: str) -> ReaderPart:
     row = np.concatenate((vector, bits(cues().of(text.lower())), (log(len(text)),)), dtype=np.float32)
     # Pieces of an application's instructions say nothing of another application's.
     keys = pieces.view(np.uint64)[: 0 if kind == SYSTEM else None]
+    # Pieces of a text that says little else, such as a row of digits, count once.
+    once = np.unique(keys)
+    keys = once if len(once) < VARIED * len(keys) else keys
     return ReaderPart(sum(sizes()[: kind + 1]), row, *_hashed(KINDS + kind, keys))
 
 

@@ -93,6 +93,15 @@ def talk(*turns: str) -> Read:
     return reading_of(conversation(*((("user", "assistant")[at % 2], turn) for at, turn in enumerate(turns))))
 
 
+def test_an_answer_that_says_little_over_and_over_says_no_more_of_the_next_one() -> None:
+    asks = "What is the capital of Peru?", "Write a Python function that parses it."
+    usual = "The committee met on Tuesday and agreed to postpone the release by two weeks. Two issues remain open."
+    for ask in asks:
+        expected = talk("Please go on.", usual, ask)[1].tokens.visible
+        for text in ("x ", "1,0,4,7\n", "X | O | X\n", "yes no ", "ACGT", ". "):
+            assert expected / 3 < talk("Please go on.", text * 60, ask)[1].tokens.visible < 3 * expected, text
+
+
 def test_a_picture_is_read_alike_however_it_comes_and_its_address_is_no_part_of_what_is_asked() -> None:
     addresses = ("https://e.com/prove-the-riemann-hypothesis.png", "data:image/png;base64," + "iVBORw0KGgo" * 99)
     pictures: list[Any] = [{"type": "image_url", "image_url": {"url": address}} for address in addresses]
