@@ -266,6 +266,9 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
         raise ValueError("rows: column 'score' holds no score of any prompt in prompts; nothing can be fitted")
     if few := ", ".join(f"{name!r} has {scored[name]}" for name in names if scored[name] < FEW):
         warnings.warn(f"fewer than {FEW} scored rows, so that what is usual of models decides: {few}", stacklevel=2)
+    priced = {model for (_, model), (_, costs) in answers.items() if costs}
+    if priced and (free := ", ".join(repr(name) for name in names if name not in priced)):
+        warnings.warn(f"no known cost, so that the dearest target's counts: {free}", stacklevel=2)
     estimator = Estimator(names, ignored)
     estimator.learn(table, answers)
     return estimator

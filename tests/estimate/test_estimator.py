@@ -192,7 +192,8 @@ def test_gaps_make_no_target_look_better_nor_does_a_missing_price(tables: Tables
     lucky = [row(f"q{at}", "lucky", 1.0, 0.001) for at in range(1, SIZE, 2)]
     made = fit(prompts, ease + lucky)
     assert made.predict(NEW).p[1, made.targets.index("lucky")] < 0.4
-    free = fit(prompts, [each | {"cost_usd": None} if each["model"] == "coder" else each for each in rows])
+    with pytest.warns(UserWarning, match="no known cost, so that the dearest target's counts: 'coder'$"):
+        free = fit(prompts, [each | {"cost_usd": None} if each["model"] == "coder" else each for each in rows])
     cost = free.predict(NEW).cost_usd
     np.testing.assert_allclose(cost[:, 0], cost[:, 2], rtol=0.03)
     guess = fit(prompts, [{k: v for k, v in each.items() if k != "cost_usd"} for each in rows]).predict(NEW)
