@@ -143,14 +143,24 @@ class Lengths(NamedTuple):
         least = max(read * self.least_share, self.fewest)
         return np.asarray(np.maximum(whole * times - self.smallest, least))
 
+    def around(self, part: LawPart, x: float) -> tuple[float, float]:
+        """Returns the level and slope of a target's part for answers around x; beyond its range as it fades in `each`."""
+        near = min(max(x, part.low), part.high)
+        if near == x:
+            return part.level, part.slope
+        there = part.level + part.slope * near
+        width = max(self.far[0] - abs(there) * STEEPEST_FADE, abs(there) * STEEPEST_FADE)
+        return there * exp(((x - near) / width) ** 2 / -2), 0.0
+
     def fitted(self, sums: Vector, prior: LengthLaw, *, of_template: bool = False) -> LengthLaw:
         """Returns the law by Bayesian linear regression, whose noise leaves the mean of what was seen as it is."""
         count, of_x, squares, cubes, differs, both, ratios = sums.tolist()
         if count < LEAST_COUNT or ratios <= 0:  # rounding errors of subtracted sums
             return prior
         sds = self.template_sd if of_template else self.plain_sd
-        prior_level = prior.base + prior.of_target.level + prior.of_template.level
-        prior_slope = prior.of_target.slope + prior.of_template.slope
+        of_target = prior.of_target[:2] if not of_template else self.around(prior.of_target, of_x / count)
+        prior_level = prior.base + of_target[0] + prior.of_template.level
+        prior_slope = of_target[1] + prior.of_template.slope
         level, slope, excess = prior_level, prior_slope, prior.excess
         for _ in range(2):
             of_level, of_slope = count + 2 * excess / sds[0] ** 2, squares + 2 * excess / sds[1] ** 2
@@ -303,8 +313,9 @@ class LengthPool:
                     whole = self._plain[asked].sums[: ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0)
                     prior = float(whole[-1] / whole[0]) if whole[0] else 1.0
                 count, of_x, squares, cubes, differs, both, ratios = rows[at].tolist()
-                base, (level, slope, *_), *_ = self._plainly(kind, asked, at, prior, template)
-                level += base
+                law = self._plainly(kind, asked, at, prior, template)
+                level, slope = kind.around(law.of_target, of_x / count if count else 0.0)
+                level += law.base
                 up, slanted = differs - level * count - slope * of_x, both - level * of_x - slope * squares
                 if count:
                     total += (count, of_x, squares, cubes, up, slanted, ratios * exp(-level - slope * of_x / count))

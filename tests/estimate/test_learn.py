@@ -93,6 +93,15 @@ def test_a_template_that_is_new_answers_as_long_as_its_application_does() -> Non
     assert 500 < same[0].output_tokens == pytest.approx(same[1].output_tokens, rel=0.1)
 
 
+def test_answers_of_a_template_far_from_all_others_of_its_target_are_expected_there() -> None:
+    learned = Pupil()
+    for at, (read, tokens) in enumerate([(800.0, 900), (1_500.0, 1_200), (3_000.0, 2_200)]):
+        learned.see(*[tokens] * 40, read=read, template=f"{at}" * 24)
+    learned.see(*[200] * 64, read=30.0, template="9" * 24)
+    size = estimate(PLACE, request(), learned, Task.CHAT, reading(30), template="9" * 24).output_tokens
+    assert size == pytest.approx(200, rel=0.15)
+
+
 ANSWERS = st.lists(
     st.builds(
         AttemptSample,
