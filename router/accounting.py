@@ -287,7 +287,7 @@ async def reconcile(
 
     def account(identifier: str) -> Account | None:
         name, _, value = identifier.partition("|")
-        return by_name[name].pot(value, now_ms()) if name in by_name else split.get(name)
+        return by_name[name].account_of(value, now_ms()) if name in by_name else split.get(name)
 
     for row in await asyncio.to_thread(unequal, ledger, books, account, since_ms, until_ms):
         _log.error("request %s: %s; corrected", row.request_id, row.says)
@@ -305,7 +305,7 @@ async def carry_over(store: BudgetStore, books: Ledger, budgets: Iterable[Budget
         if budget.scope == "request" or isinstance(budget.window, RollingWindow):
             continue
         for name, amount, total in await asyncio.to_thread(booked_elsewhere, books, budget.id, budget.span(now).start):
-            account = structs.replace(budget.pot(name.partition("|")[2], now), hard=False, targets=frozenset())
+            account = structs.replace(budget.account_of(name.partition("|")[2], now), hard=False, targets=frozenset())
             with suppress(ValueError):  # another process was first
                 opening = await store.reserve(
                     f"opening-{name}-{account.window_start_ms}-{total}", [account], NOTHING, now

@@ -232,7 +232,7 @@ class GatewayProcess:
     def _declared(self) -> Sequence[Budget]:
         """Returns the policy's budgets with the limits in force, and the limits of keys."""
         pots = self._pipeline.rules.accounts
-        return [*pots.budgets, *pots.of_keys(self.keyring.callers.values())]
+        return [*pots.budgets, *pots.key_limits(self.keyring.callers.values())]
 
     def _transports(self) -> Mapping[Wire, Transport]:
         """Returns the transports, which only the egress filter may use."""

@@ -152,7 +152,7 @@ def choose(
     guard, own = rules.screen.guard, NO_STAKES if request.limits is NO_LIMITS else own_stakes(request)
     demands, accounts, caps, thinking = guard.demands(known.classes), rules.accounts, _UNCAPPED, None
     stakes, name = first_stated(own, demands.stakes, route.stakes), internal or route.name
-    if own is not NO_STAKES or stakes.max_nano is not None or demands.thinking_cap is not None or accounts.capping:
+    if own is not NO_STAKES or stakes.max_nano is not None or demands.thinking_cap is not None or accounts.can_cap:
         caps, thinking = accounts.caps(request, caller, name, names, stakes.max_nano, demands.thinking_cap)
     by = (guard.of(request.body) if guard.tools else guard, screened.redacted, now, resting)
     within = partial(fits_thinking, learned=learned)

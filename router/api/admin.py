@@ -193,9 +193,9 @@ class KeyAdmin(Struct, eq=False):
 
     async def _carry_over(self, key: Key) -> None:
         """Books in the key's new window what it has spent since that began, which was booked in the old window."""
-        limit, now = self._rules().accounts.of_key(key.caller()), now_ms()
+        limit, now = self._rules().accounts.key_limit(key.caller()), now_ms()
         if limit is not None:
-            account = structs.replace(limit.pot(key.terms.name, now), hard=False)
+            account = structs.replace(limit.account_of(key.terms.name, now), hard=False)
             # Read before the balance, so that what is settled in between is not booked twice.
             spent = await asyncio.to_thread(self._reading, lambda connection: spent_in_window(connection, key))
             (balance,) = await self._store.balances([account])
@@ -234,7 +234,7 @@ class KeyAdmin(Struct, eq=False):
         now, (name, _, value) = now_ms(), identifier.partition("|")
         budget = next((budget for budget in self._rules().accounts.budgets if budget.id == name), None)
         if budget is not None and (budget.divided or not value):
-            return BudgetAccount(account=budget.pot(value, now) if value else budget.full(now), budget=budget)
+            return BudgetAccount(account=budget.account_of(value, now) if value else budget.full(now), budget=budget)
         if name == KeyLimit.model_fields["id"].default:
             raise invalid("id", f"The limit of a key is changed by PATCH /v1/keys/{value}.")
         if await self._store.child(identifier) is not None:
@@ -263,9 +263,9 @@ class KeyAdmin(Struct, eq=False):
         return written
 
     async def _shown(self, key: Key, secret: str = "") -> dict[str, object]:
-        limit = self._rules().accounts.of_key(key.caller())
-        pots = [] if limit is None else [BudgetAccount(account=limit.pot(key.terms.name, now_ms()), budget=limit)]
-        return as_json(key, [standing.balance.spent for standing in await measured(self._store, pots)], secret)
+        limit = self._rules().accounts.key_limit(key.caller())
+        own = [] if limit is None else [BudgetAccount(account=limit.account_of(key.terms.name, now_ms()), budget=limit)]
+        return as_json(key, [standing.balance.spent for standing in await measured(self._store, own)], secret)
 
 
 def as_json(key: Key, spent: list[int], secret: str = "") -> dict[str, object]:
@@ -392,7 +392,7 @@ class Admin(Struct, eq=False):
             child = await self._store.child(identifier)
             return None if child is None else of_child(child)
         if value:
-            return BudgetAccount(account=budget.pot(value, now), budget=budget) if budget.divided else None
+            return BudgetAccount(account=budget.account_of(value, now), budget=budget) if budget.divided else None
         pots = await of_budget(self._store, budget, now)
         if len(pots) > 1:
             raise _several(identifier, pots)

@@ -13,9 +13,9 @@ from router.types.account import Account, BudgetStore, StoreUnavailable, Unit
 from router.types.price import usd_text
 from router.types.request import seconds
 
-MOST_REMEMBERED = 100_000
+MAX_CACHED_WINDOWS = 100_000
 """Maximum number of account windows whose sent alerts are cached here; the ledger stores them for all processes."""
-_PARTS = 10_000
+_SHARE_SCALE = 10_000
 """Shares are stored as integers in units of 1/10,000, since the policy allows four decimals."""
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -54,13 +54,13 @@ class Alerts(Struct, eq=False):
     _touched: dict[tuple[str, int], Account] = {}
     _refused: dict[tuple[str, int], int] = {}
     """(account id, window start) → limit at which a request was refused; such an account counts as used up."""
-    _told: dict[tuple[str, int], set[int]] = {}
-    _unseen: bool = False
+    _sent_shares: dict[tuple[str, int], set[int]] = {}
+    _check_all: bool = False
 
     def adopt(self, budgets: Iterable[Budget]) -> None:
         """Watches `budgets`. The next tick checks all of their accounts, in case a process died before its own tick."""
         self.watched = {budget.id: budget for budget in budgets if budget.alerts}
-        self._unseen = True
+        self._check_all = True
 
     def touch(self, account: Account) -> None:
         """Marks `account`, whose budget must be in `watched`, for the next tick."""
@@ -76,54 +76,54 @@ class Alerts(Struct, eq=False):
         """Sends alerts for shares crossed since the last tick. If the store is unavailable, the next tick retries."""
         touched, self._touched = self._touched, {}
         try:
-            if self._unseen:
-                touched |= {(pot.id, pot.window_start_ms): pot for pot in await self._every(now_ms)}
-                self._unseen = False
+            if self._check_all:
+                touched |= {(item.id, item.window_start_ms): item for item in await self._booked_accounts(now_ms)}
+                self._check_all = False
             accounts = list(touched.values())
             balances = await self._store.balances(accounts) if accounts else ()
-            for account, balance in zip(accounts, balances, strict=True):
-                budget = self.watched.get(account.budget)
+            for item, balance in zip(accounts, balances, strict=True):
+                budget = self.watched.get(item.budget)
                 if budget is not None:
-                    await self._compare(budget, account, balance.spent, now_ms)
+                    await self._send_crossed(budget, item, balance.spent, now_ms)
         except StoreUnavailable:
             self._touched = touched | self._touched
 
-    async def _every(self, now_ms: int) -> list[Account]:
+    async def _booked_accounts(self, now_ms: int) -> list[Account]:
         """Returns the accounts of all watched budgets that have bookings in their current window."""
-        pots = []
+        accounts = []
         for budget in self.watched.values():
             span = budget.span(now_ms)
             values = await self._store.values(budget.id, span.since) if budget.divided else [""]
-            pots += [budget.pot(value, now_ms) for value in values]
-        return pots
+            accounts += [budget.account_of(value, now_ms) for value in values]
+        return accounts
 
-    async def _compare(self, budget: Budget, account: Account, spent: int, now_ms: int) -> None:
+    async def _send_crossed(self, budget: Budget, account: Account, spent: int, now_ms: int) -> None:
         window = account.window_start_ms
         if isinstance(budget.window, RollingWindow):
             # A rolling window has no fixed start: its alerts are sent at most once per window length.
             length_ms = seconds(budget.window.rolling) * 1000
             window = now_ms // length_ms * length_ms
         # The limit is part of the key: after a raise, alerts are sent again.
-        pot = f"{account.id}#{account.limit}", window
-        sent = self._told.get(pot, set())
+        window_key = f"{account.id}#{account.limit}", window
+        sent_shares = self._sent_shares.get(window_key, set())
         used_up = self._refused.pop((account.id, account.window_start_ms), None) == account.limit
-        reached = _PARTS if used_up else spent * _PARTS // account.limit
-        crossed = [part for part in sorted(int(share * _PARTS) for share in budget.alerts) if part <= reached]
-        if fresh := [part for part in crossed if part not in sent]:
-            claimed = await self._claim(*pot, fresh)
-            if len(self._told) >= MOST_REMEMBERED:
-                self._told.clear()
-            self._told[pot] = sent | set(crossed)
+        reached = _SHARE_SCALE if used_up else spent * _SHARE_SCALE // account.limit
+        crossed = [part for part in sorted(int(share * _SHARE_SCALE) for share in budget.alerts) if part <= reached]
+        if fresh := [part for part in crossed if part not in sent_shares]:
+            claimed = await self._claim(*window_key, fresh)
+            if len(self._sent_shares) >= MAX_CACHED_WINDOWS:
+                self._sent_shares.clear()
+            self._sent_shares[window_key] = sent_shares | set(crossed)
             for part in claimed:
-                self._tell(budget, _notice(account, spent, Decimal(part) / _PARTS))
+                self._send_alert(budget, _notice(account, spent, Decimal(part) / _SHARE_SCALE))
 
-    def _tell(self, budget: Budget, notice: AlertNotice) -> None:
+    def _send_alert(self, budget: Budget, notice: AlertNotice) -> None:
         # `value` is the only text the operator did not write: a session name may contain personal data.
         if notice.value and (withheld := tuple(sorted(self._withheld(notice.value.encode())))):
             notice = structs.replace(notice, value=None, withheld=withheld)
-        whose = f" of {notice.scope} {notice.value!r}" if notice.value else ""
+        owner_text = f" of {notice.scope} {notice.value!r}" if notice.value else ""
         text = "budget '%s'%s has spent %s of %s %s: %s of its limit"
-        _log.warning(text, notice.budget, whose, notice.spent, notice.limit, notice.unit, notice.share)
+        _log.warning(text, notice.budget, owner_text, notice.spent, notice.limit, notice.unit, notice.share)
         if budget.webhook is not None:
             self._send(budget.webhook, _encode(notice))
 
@@ -139,10 +139,10 @@ def _notice(account: Account, spent: int, share: Decimal) -> AlertNotice:
         limit=limit,
         spent=booked,
         share=share.normalize(),
-        window_start=_moment(account.since_ms or None),
-        resets_at=_moment(account.resets_at_ms),
+        window_start=_utc_time(account.since_ms or None),
+        resets_at=_utc_time(account.resets_at_ms),
     )
 
 
-def _moment(when_ms: int | None) -> datetime | None:
+def _utc_time(when_ms: int | None) -> datetime | None:
     return None if when_ms is None else datetime.fromtimestamp(when_ms // 1000, UTC)

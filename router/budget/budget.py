@@ -23,7 +23,7 @@ from router.types.yaml_model import YamlPart, form
 
 Calendar = Literal["hour", "day", "week", "month", "year"]
 
-PARTS = 100
+STEPS_PER_WINDOW = 100
 """Steps per length of a rolling window; the effective window may be up to one step longer than configured."""
 _HOUR_S = 3_600
 
@@ -48,8 +48,8 @@ def calendar(window: Calendar, zone: ZoneInfo, now_ms: int) -> BudgetWindow:
         start -= timedelta(days=start.weekday())
     elif window in ("month", "year"):
         start = start.replace(day=1, month=start.month if window == "month" else 1)
-    opened = _ms(start)
-    return BudgetWindow(opened, opened, _ms(_following(window, start)))
+    start_ms = _ms(start)
+    return BudgetWindow(start_ms, start_ms, _ms(_next_start(window, start)))
 
 
 def rolling(length_s: int, now_ms: int) -> BudgetWindow:
@@ -60,38 +60,38 @@ def rolling(length_s: int, now_ms: int) -> BudgetWindow:
 
 
 def step_ms(length_s: int) -> int:
-    return max(1_000, length_s * 1000 // PARTS)
+    return max(1_000, length_s * 1000 // STEPS_PER_WINDOW)
 
 
 def _hour(zone: ZoneInfo, now_s: int) -> BudgetWindow:
     """Returns the hour window, computed in UTC: an hour repeated when clocks go back gives two windows. Where clocks
     shift by half an hour (Lord Howe), the window ends at the shift."""
-    begun = _ahead(zone, now_s)
-    start = now_s - (now_s + begun) % _HOUR_S
+    offset_s = _hour_offset_s(zone, now_s)
+    start = now_s - (now_s + offset_s) % _HOUR_S
     end = start + _HOUR_S
-    if _ahead(zone, start) != begun:
-        start = _change(zone, start, now_s)
-    if _ahead(zone, end - 1) != begun:
-        end = _change(zone, now_s, end - 1)
+    if _hour_offset_s(zone, start) != offset_s:
+        start = _clock_change_s(zone, start, now_s)
+    if _hour_offset_s(zone, end - 1) != offset_s:
+        end = _clock_change_s(zone, now_s, end - 1)
     return BudgetWindow(start * 1000, start * 1000, end * 1000)
 
 
-def _ahead(zone: ZoneInfo, moment_s: int) -> int:
+def _hour_offset_s(zone: ZoneInfo, moment_s: int) -> int:
     """Returns by how many seconds the zone's hours start before those of UTC (its offset modulo one hour)."""
     offset = datetime.fromtimestamp(moment_s, zone).utcoffset() or timedelta()
     return int(offset.total_seconds()) % _HOUR_S
 
 
-def _change(zone: ZoneInfo, before_s: int, after_s: int) -> int:
-    """Returns the Unix second of the clock change between two moments that differ in `_ahead`, by bisection."""
-    old = _ahead(zone, before_s)
+def _clock_change_s(zone: ZoneInfo, before_s: int, after_s: int) -> int:
+    """Returns the Unix second of the clock change between two moments that differ in `_hour_offset_s`, by bisection."""
+    offset_s = _hour_offset_s(zone, before_s)
     while after_s - before_s > 1:
-        middle = (before_s + after_s) // 2
-        before_s, after_s = (middle, after_s) if _ahead(zone, middle) == old else (before_s, middle)
+        middle_s = (before_s + after_s) // 2
+        before_s, after_s = (middle_s, after_s) if _hour_offset_s(zone, middle_s) == offset_s else (before_s, middle_s)
     return after_s
 
 
-def _following(window: Literal["day", "week", "month", "year"], start: datetime) -> datetime:
+def _next_start(window: Literal["day", "week", "month", "year"], start: datetime) -> datetime:
     """Returns the start of the next window in local time: a day with a clock change may have 23 or 25 hours."""
     if window == "day":
         return start + timedelta(days=1)
@@ -167,7 +167,7 @@ class ChargedTo(Struct, frozen=True):
     """Targets that may serve the request."""
 
 
-_EVERYBODY = ("",)
+_SINGLE_VALUE = ("",)
 
 
 class Budget(YamlPart):
@@ -195,17 +195,17 @@ class Budget(YamlPart):
         Annotated[Literal["fail_closed"], _Word] | Annotated[FailOpenWithin, _Form], Discriminator(_form)
     ] = "fail_closed"
     thinking_cap: Annotated[int, Field(ge=0, le=10**15)] | None = None
-    _raised: Mapping[str, int] = PrivateAttr(default_factory=dict)
+    _limits: Mapping[str, int] = PrivateAttr(default_factory=dict)
 
     def with_limits(self, limits: Mapping[str, int]) -> "Budget":
         """Returns a copy with other limits, keyed by budget id (for all of its accounts) or by account id."""
         budget = self.model_copy()
-        budget._raised = limits
+        budget._limits = limits
         return budget
 
     def limit_of(self, account: str) -> int:
         """Returns an account's limit in nano-USD or thinking tokens: the one set at run time, else the policy's."""
-        return self._raised.get(account) or self._raised.get(self.id) or self.limit if self._raised else self.limit
+        return self._limits.get(account) or self._limits.get(self.id) or self.limit if self._limits else self.limit
 
     @field_validator("timezone")
     @classmethod
@@ -241,10 +241,10 @@ class Budget(YamlPart):
     def window_name(self) -> str:
         if self.scope == "request":
             return "request"
-        return f"rolling {self.window.rolling}" if isinstance(self.window, RollingWindow) else self._named
+        return f"rolling {self.window.rolling}" if isinstance(self.window, RollingWindow) else self._window_kind
 
     @property
-    def _named(self) -> Window:
+    def _window_kind(self) -> Window:
         if self.window is None or isinstance(self.window, RollingWindow):
             return "lifetime" if self.scope in ("session", "request") else "month"
         return self.window
@@ -252,8 +252,8 @@ class Budget(YamlPart):
     def span(self, now_ms: int) -> BudgetWindow:
         if isinstance(self.window, RollingWindow):
             return rolling(seconds(self.window.rolling), now_ms)
-        named = self._named
-        return LIFETIME if named == "lifetime" else calendar(named, ZoneInfo(self.timezone), now_ms)
+        kind = self._window_kind
+        return LIFETIME if kind == "lifetime" else calendar(kind, ZoneInfo(self.timezone), now_ms)
 
     @cached_property
     def unfiltered(self) -> bool:
@@ -299,13 +299,13 @@ class Budget(YamlPart):
         """Whether the budget has a separate account for each value of its scope."""
         return self.scope not in ("all", "request")
 
-    def pot(self, value: str, now_ms: int) -> Account:
+    def account_of(self, value: str, now_ms: int) -> Account:
         return self.account(value, self.span(now_ms))
 
     def full(self, now_ms: int) -> Account:
         """Returns the budget's only account, or a placeholder for all accounts that have no bookings yet."""
         targets, limit = frozenset(self.targets), self.limit_of(self.id)
-        return structs.replace(self.pot("", now_ms), id=self.id, limit=limit, targets=targets)
+        return structs.replace(self.account_of("", now_ms), id=self.id, limit=limit, targets=targets)
 
     def values(self, charged: ChargedTo) -> Iterable[str]:
         """Returns the scope values (team, key, session, …) whose accounts a matching request is charged to."""
@@ -347,7 +347,7 @@ class SessionLimit(Budget):
 
 MINUTE_MS = 60_000
 _FOREVER = 2**62
-MOST_ACCOUNTS = 4_096
+MAX_CACHED_ACCOUNTS = 4_096
 """Maximum number of cached accounts; it bounds memory, since clients choose session names and tags."""
 
 
@@ -356,63 +356,63 @@ class BudgetAccounts:
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
         self.budgets = tuple(budgets)
-        self.capping = any(row.scope in ("request", "session") or row.thinking_cap is not None for row in self.budgets)
+        self.can_cap = any(row.scope in ("request", "session") or row.thinking_cap is not None for row in self.budgets)
         """Whether any budget may limit requests individually."""
         self._accounts: dict[tuple[int, str], tuple[int, int, Account, Budget]] = {}
         """(id() of the budget, scope value) → start and end of validity (Unix ms), account, and the budget itself."""
-        self._of_keys: dict[tuple[str, Allowance], KeyLimit] = {}
-        self._common = all(row.unfiltered and row.scope == "all" for row in self.budgets)
+        self._key_limits: dict[tuple[str, Allowance], KeyLimit] = {}
+        self._same_for_all = all(row.unfiltered and row.scope == "all" for row in self.budgets)
         """Whether all requests are charged to the same accounts."""
-        self._for_all = 0, 0, UNBOUND
+        self._shared_bound = 0, 0, UNBOUND
         """Start and end of validity (Unix ms) of the bound shared by all requests, and the bound."""
 
     def binding(self, charged: ChargedTo, named: frozenset[str]) -> list[Budget]:
         """Returns the budgets that apply to a request: those it matches, those in `named`, and its key's limit."""
         binds = [budget for budget in self.budgets if budget.unfiltered or budget.binds(charged) or budget.id in named]
-        if charged.caller.allowance is not None and (limit := self.of_key(charged.caller)) is not None:
+        if charged.caller.allowance is not None and (limit := self.key_limit(charged.caller)) is not None:
             binds.append(limit)
         return binds
 
-    def of_key(self, caller: Caller) -> KeyLimit | None:
+    def key_limit(self, caller: Caller) -> KeyLimit | None:
         """Returns the caller key's spending limit as a budget; None if the key has none."""
         allowance = caller.allowance
         if allowance is None or allowance.nano is None:
             return None
-        budget = self._of_keys.get((caller.name, allowance))
+        budget = self._key_limits.get((caller.name, allowance))
         if budget is None:
             budget = KeyLimit(limit_usd=usd_from_nano(allowance.nano), window=allowance.window, keys=(caller.name,))
-            self._of_keys[caller.name, allowance] = budget
+            self._key_limits[caller.name, allowance] = budget
         return budget
 
-    def of_keys(self, callers: Iterable[Caller]) -> list[Budget]:
+    def key_limits(self, callers: Iterable[Caller]) -> list[Budget]:
         """Returns the spending limits of all keys that have one, sorted by key name."""
-        limits = {caller.name: limit for caller in callers if (limit := self.of_key(caller)) is not None}
+        limits = {caller.name: limit for caller in callers if (limit := self.key_limit(caller)) is not None}
         return [limits[name] for name in sorted(limits)]
 
     def accounts(self, charged: ChargedTo, budgets: Iterable[Budget], now_ms: int) -> list[Account]:
         """Returns the accounts of `budgets` for a request, except for budgets that only cap it individually."""
         accounts = []
         for budget in budgets:
-            everyone = budget.scope == "all"
-            if not everyone and budget.caps(charged):
+            is_all = budget.scope == "all"
+            if not is_all and budget.caps(charged):
                 continue
-            for value in _EVERYBODY if everyone else budget.values(charged):
-                known = self._accounts.get((id(budget), value))
-                if known is not None and known[0] <= now_ms < known[1]:
-                    accounts.append(known[2])
+            for value in _SINGLE_VALUE if is_all else budget.values(charged):
+                cached = self._accounts.get((id(budget), value))
+                if cached is not None and cached[0] <= now_ms < cached[1]:
+                    accounts.append(cached[2])
                 else:
-                    accounts.append(self._account(budget, value, now_ms))
+                    accounts.append(self._cache_account(budget, value, now_ms))
         return accounts
 
-    def _account(self, budget: Budget, value: str, now_ms: int) -> Account:
-        if len(self._accounts) >= MOST_ACCOUNTS:
+    def _cache_account(self, budget: Budget, value: str, now_ms: int) -> Account:
+        if len(self._accounts) >= MAX_CACHED_ACCOUNTS:
             self._accounts.clear()
         span = budget.span(now_ms)
-        until = _FOREVER if span == LIFETIME or span.resets_at is None else span.resets_at
+        valid_until_ms = _FOREVER if span == LIFETIME or span.resets_at is None else span.resets_at
         if isinstance(budget.window, RollingWindow):
-            until = span.start + step_ms(seconds(budget.window.rolling))
+            valid_until_ms = span.start + step_ms(seconds(budget.window.rolling))
         account = budget.account(value, span)
-        self._accounts[id(budget), value] = span.start, until, account, budget
+        self._accounts[id(budget), value] = span.start, valid_until_ms, account, budget
         return account
 
     def caps(
@@ -431,33 +431,33 @@ class BudgetAccounts:
             caps.append(_cap("x-lowpass-budget-usd", limits.budget_nano))
         if max_nano is not None:
             caps.append(_cap("max_cost_usd", max_nano))
-        most = [limits.thinking_budget, thinking_cap]
-        if self.capping:
+        thinking_limits = [limits.thinking_budget, thinking_cap]
+        if self.can_cap:
             charged = ChargedTo(request.id, route, caller, limits.session, (*caller.tags, *limits.tags), targets)
             for budget in self.binding(charged, self.named(request, caller)):
-                most.append(budget.thinking_cap)
+                thinking_limits.append(budget.thinking_cap)
                 if budget.scope != "all" and not budget.soft and budget.caps(charged):
                     caps.append(_cap(budget.id, budget.limit_of(budget.id), budget.unit))
-        return tuple(caps), min([tokens for tokens in most if tokens is not None], default=None)
+        return tuple(caps), min([tokens for tokens in thinking_limits if tokens is not None], default=None)
 
     def bound(
         self, request: Request, caller: Caller, decision: Decision, children: Sequence[Child], at_ms: int
     ) -> BudgetBound:
         """Returns everything that limits a request's spending: matching budgets, those named by its key or header, the
         split-off budgets in `children`, and its individual caps. Raises `ClientError` if a named budget needs tags."""
-        limits, free = request.limits, decision.thinking is None and not decision.caps
-        common = free and self._common and not (children or caller.allowance)
-        if common and (not self.budgets or self._for_all[0] <= at_ms < self._for_all[1]):
-            return self._for_all[2]
+        limits, uncapped = request.limits, decision.thinking is None and not decision.caps
+        is_shared = uncapped and self._same_for_all and not (children or caller.allowance)
+        if is_shared and (not self.budgets or self._shared_bound[0] <= at_ms < self._shared_bound[1]):
+            return self._shared_bound[2]
         targets, tags = tuple([step.target.id for step in decision.plan.steps]), (*caller.tags, *limits.tags)
         charged = ChargedTo(request.id, decision.plan.route, caller, limits.session, tags, targets)
         names = self.named(request, caller) if caller.budget or limits.budget else frozenset[str]()
-        binds = self.binding(charged, names)
-        tagged = [budget.id for budget in binds if budget.scope == "tag" and budget.id in names] if names else ()
+        budgets = self.binding(charged, names)
+        tagged = [budget.id for budget in budgets if budget.scope == "tag" and budget.id in names] if names else ()
         if tagged and not charged.tags:
             message = f"The budget '{tagged[0]}' has a pot for each tag: say which in x-lowpass-tags."
             raise ClientError(400, "invalid_request_error", message, param="x-lowpass-budget")
-        accounts = self.accounts(charged, binds, at_ms)
+        accounts = self.accounts(charged, budgets, at_ms)
         if children:
             replaced = {account for child in children for account in child.replaces}
             accounts += [child.account() for child in children]
@@ -473,9 +473,9 @@ class BudgetAccounts:
             output = estimate.output_tokens if most is None else min(most, estimate.max_output) * request.choices
             accounts = [*rates(caller.name, caller.allowance, estimate.input_tokens + output, at_ms), *accounts]
         bound = BudgetBound(accounts=tuple(accounts), caps=decision.caps, thinking=decision.thinking)
-        if common:
+        if is_shared:
             spans = [self._accounts.get((id(budget), ""), (0, 0))[:2] for budget in self.budgets]
-            self._for_all = max(begins for begins, _ in spans), min(ends for _, ends in spans), bound
+            self._shared_bound = max(begins for begins, _ in spans), min(ends for _, ends in spans), bound
         return bound
 
     def named(self, request: Request, caller: Caller) -> frozenset[str]:
@@ -500,11 +500,11 @@ def rates(key: str, allowance: Allowance, tokens: int, now_ms: int) -> list[Acco
     otherwise unused minute; the tokens actually used are charged at settlement.
     """
     start = now_ms // MINUTE_MS * MINUTE_MS
-    ends = start + MINUTE_MS
+    end_ms = start + MINUTE_MS
     limits = (
         ("key.parallel", Unit.PARALLEL, allowance.parallel, 1, 0, None),
-        ("key.rpm", Unit.REQUESTS, allowance.rpm, 1, start, ends),
-        ("key.tpm", Unit.TOKENS, allowance.tpm, min(max(1, tokens), allowance.tpm or 1), start, ends),
+        ("key.rpm", Unit.REQUESTS, allowance.rpm, 1, start, end_ms),
+        ("key.tpm", Unit.TOKENS, allowance.tpm, min(max(1, tokens), allowance.tpm or 1), start, end_ms),
     )
     return [
         Account(
@@ -514,11 +514,11 @@ def rates(key: str, allowance: Allowance, tokens: int, now_ms: int) -> list[Acco
             value=key,
             unit=unit,
             limit=limit,
-            window_start_ms=begins,
-            since_ms=begins,
+            window_start_ms=start_ms,
+            since_ms=start_ms,
             resets_at_ms=resets,
             size=size,
         )
-        for name, unit, limit, size, begins, resets in limits
+        for name, unit, limit, size, start_ms, resets in limits
         if limit is not None
     ]

@@ -7,9 +7,9 @@ import msgspec
 from msgspec import structs
 
 from router.budget.loops import (
+    MIN_KNOWN_WINDOWS,
     MONTH_MS,
-    RETRIES,
-    SEASONED,
+    VARIANTS_PER_REPEAT,
     AgentTurn,
     Chain,
     ChainRow,
@@ -25,7 +25,7 @@ from router.budget.loops import (
     bits,
     ends,
     read,
-    words,
+    words_of,
 )
 from router.types.account import INCIDENT, SESSION_TURNS, Account, BudgetBound, Journal, Refused, Unit
 from router.types.clock import new_id
@@ -37,11 +37,11 @@ _log = logging.getLogger(__name__)
 
 # Which conversation a request continues: by its own transcript, or because its prompt quotes another request's answer.
 
-KEPT = 16_384
+MAX_CHAINS = 16_384
 """Maximum number of conversations of two or more turns that are remembered; the least recently active is dropped."""
-LOOKBACK = 16
+MAX_MISSED_TURNS = 16
 """Maximum number of consecutive turns served by other processes after which a conversation is still recognised."""
-KEPT_FIRST = 32_768
+MAX_FIRST_TURNS = 32_768
 """Maximum number of first turns, and of ends of answers, that are remembered; most requests have no successor."""
 
 
@@ -50,10 +50,10 @@ class Conversations:
     starts a new conversation, and a request that is sent again is not a further turn: depth counts, not width."""
 
     def __init__(self) -> None:
-        self.chains = Latest[int | str, Chain](KEPT)
-        self._first = Latest[int | str, None](KEPT_FIRST)
-        self.answers = Latest[int | str, int](KEPT_FIRST)
-        self._strange = Latest[int | str, None](64)
+        self.chains = Latest[int | str, Chain](MAX_CHAINS)
+        self._first = Latest[int | str, None](MAX_FIRST_TURNS)
+        self.answers = Latest[int | str, int](MAX_FIRST_TURNS)
+        self._unrelated = Latest[int | str, None](64)
         """Turns that belong to no known conversation, such as the examples before each row of a batch."""
 
     def follow(self, turn: AgentTurn, caller: str) -> tuple[Chain | None, bool]:
@@ -61,8 +61,8 @@ class Conversations:
         chain = self.chains.get(turn.key)
         if chain is not None and chain.newest == turn.key and chain.size == turn.size:
             return chain, True
-        chain = self._quoted(turn) if self.answers else None
-        chain = chain or (self._continued(turn) if turn.earlier else None)
+        chain = self._quoted_chain(turn) if self.answers else None
+        chain = chain or (self._continued_chain(turn) if turn.earlier else None)
         if chain is None:
             self._first.put(turn.key, None)
             return None, False
@@ -71,40 +71,40 @@ class Conversations:
         self.chains.put(turn.key, chain)
         return chain, False
 
-    def _quoted(self, turn: AgentTurn) -> Chain | None:
+    def _quoted_chain(self, turn: AgentTurn) -> Chain | None:
         """Returns the conversation whose newest answer the prompt quotes. Only the first such prompt continues it."""
         for end in ends(turn.input_words) or ():
             answered = self.answers.get(end, 0)
-            chain = None if answered == turn.key else self._from(answered)
+            chain = None if answered == turn.key else self._chain_at(answered)
             if chain is not None and chain.newest in (0, answered):
                 return chain
         return None
 
-    def _continued(self, turn: AgentTurn) -> Chain | None:
+    def _continued_chain(self, turn: AgentTurn) -> Chain | None:
         """Returns the conversation that the transcript continues; first judges its turns served by other processes."""
         missed: list[AgentTurn] = []
-        while (before := turn.before()) is not None and len(missed) <= LOOKBACK:
-            chain, turn = self._from(before.key), before
+        while (before := turn.before()) is not None and len(missed) <= MAX_MISSED_TURNS:
+            chain, turn = self._chain_at(before.key), before
             if chain is not None:
                 for row in reversed(missed):
-                    chain.judge(row, words(row))
+                    chain.judge(row, words_of(row))
                 return chain
-            if before.key in self._strange:
+            if before.key in self._unrelated:
                 return None
             missed.append(before)
-        self._strange.put(missed[0].key, None)
+        self._unrelated.put(missed[0].key, None)
         return None
 
-    def _from(self, key: int) -> Chain | None:
+    def _chain_at(self, key: int) -> Chain | None:
         chain = self.chains.get(key)
         return Chain() if chain is None and key in self._first else chain
 
 
 # Two keys that talk to each other in single prompts: neither transcripts nor answers show it, only their alternation.
 
-SUSPECT = 8
+SUSPECT_AFTER = 8
 """Number of requests without new content after which a key is suspected of talking to another key."""
-WORDINGS = 4
+MIN_WORDINGS = 4
 """Minimum number of distinct beginnings, and of endings, of a dialogue's prompts; monitors and batches have fewer."""
 
 
@@ -117,7 +117,7 @@ class TurnPairs:
     def partner(self, key: str, subject: Subject, keys: Mapping[int | str, Subject], turns: int) -> Subject | None:
         """Returns the key that has strictly alternated with this one for `turns` stale turns, if both vary their
         wording and share at least half of the words of the key with fewer; else None."""
-        if subject.row.stale < SUSPECT:
+        if subject.row.stale < SUSPECT_AFTER:
             subject.partner, subject.rounds = None, 0
             return None
         self._suspects.put(key, subject)
@@ -138,41 +138,41 @@ class TurnPairs:
 
 
 def _varies(subject: Subject) -> bool:
-    begins, ends = ({wording[place] for wording in subject.wordings} for place in (0, 1))
-    return min(len(begins), len(ends)) >= WORDINGS
+    begins, ends = ({wording[side] for wording in subject.wordings} for side in (0, 1))
+    return min(len(begins), len(ends)) >= MIN_WORDINGS
 
 
 # Trips of the breaker: whether one still holds, and how processes share them.
 
-LONGEST_MS = 86_400_000
+MAX_TRIP_MS = 86_400_000
 _SQL: dict[str, str] = table("budget/data/loops.yaml")
 
 
 def resting(row: LoopRow, now_ms: int) -> Tripped | None:
     """Returns the trip that still holds, if any. A trip that has ended is cleared and the streak halved, not reset."""
-    if row.tripped is not None and not holds(row.tripped, now_ms):
+    if row.tripped is not None and not is_in_force(row.tripped, now_ms):
         row.tripped, row.stale = None, row.stale // 2
     return row.tripped
 
 
-def stop_as(row: LoopRow, other: LoopRow, now_ms: int) -> None:
+def copy_trip(row: LoopRow, other: LoopRow, now_ms: int) -> None:
     """Copies a trip by another process into `row`, if it still holds and is newer."""
     mine, theirs = row.tripped, other.tripped
-    if theirs is not None and holds(theirs, now_ms) and (mine is None or theirs.at_ms > mine.at_ms):
+    if theirs is not None and is_in_force(theirs, now_ms) and (mine is None or theirs.at_ms > mine.at_ms):
         row.tripped, row.trips = theirs, max(row.trips, other.trips)
 
 
-def holds(tripped: Tripped | None, now_ms: int) -> bool:
+def is_in_force(tripped: Tripped | None, now_ms: int) -> bool:
     return tripped is not None and (tripped.until_ms is None or now_ms < tripped.until_ms)
 
 
 # The loop breaker counts turns along a conversation, not requests over time: batches are wide, loops are deep.
 
-BREAKER_KEPT = 8_192
+MAX_SUBJECTS = 8_192
 """Maximum number of sessions, and of keys, that are remembered: about 2 kB each."""
-KEPT_MS = 30 * 86_400_000
+ROW_LIFETIME_MS = 30 * 86_400_000
 """Age in ms after which rows of the table `loops` are deleted."""
-ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * BREAKER_KEPT}"  # noqa: S608 - a constant
+ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * MAX_SUBJECTS}"  # noqa: S608 - a constant
 """Query whose result `restore` takes."""
 
 
@@ -186,10 +186,10 @@ class LoopBreaker:
         self.trips: dict[str, int] = dict.fromkeys(LoopKind, 0)
         """Number of trips since the start, by kind."""
         self._clock, self._journal = clock, journal
-        self._talks, self._pairs = Conversations(), TurnPairs()
-        self._sessions = Latest[int | str, Subject](BREAKER_KEPT)
-        self._keys = Latest[int | str, Subject](BREAKER_KEPT)
-        self._ended = Latest[int | str, None](BREAKER_KEPT)
+        self._conversations, self._pairs = Conversations(), TurnPairs()
+        self._sessions = Latest[int | str, Subject](MAX_SUBJECTS)
+        self._keys = Latest[int | str, Subject](MAX_SUBJECTS)
+        self._ended_sessions = Latest[int | str, None](MAX_SUBJECTS)
         """Ids of the accounts of sessions that have used up their turns."""
         self._changed: dict[str, LoopRow] = {}
 
@@ -206,10 +206,10 @@ class LoopBreaker:
         if name:
             session = self._sessions.get(place) or Subject(name, LoopKind.REPEATS)
             self._sessions.put(place, session)
-        waited, repeats = not (session or key).open, (session or key).repeats
-        watched = LoopRequest(caller, request.model, key, session, place, now_ms, not key.open, waited, repeats)
+        is_serial, repeats = not (session or key).open, (session or key).repeats
+        watched = LoopRequest(caller, request.model, key, session, place, now_ms, not key.open, is_serial, repeats)
         tripped = (resting(session.row, now_ms) if session else None) or (key.row.tripped and resting(key.row, now_ms))
-        tripped = tripped or self._look(watched, request, caller, now_ms)
+        tripped = tripped or self._check_turn(watched, request, caller, now_ms)
         if tripped is not None:
             return tripped
         key.singles += watched.single
@@ -235,18 +235,18 @@ class LoopBreaker:
             self._charge(watched.session, Scope.SESSION, cost, now_ms)
             row = watched.session.row
             if row.windows or row.tripped or watched.repeats.count:  # most sessions have none, and are not stored
-                self._changed[f"session|{watched.place}"] = row
+                self._changed[f"session|{watched.session_key}"] = row
         if watched.turn is not None:
             chain, turn = watched.chain, watched.turn
             if chain is not None and not watched.again:
-                chain.judge(turn, words(turn), watched.began_ms, now_ms)
+                chain.judge(turn, words_of(turn), watched.began_ms, now_ms)
             if not turn.media:
                 self._judge_repeat(watched, turn, now_ms)
-            if watched.single and watched.quiet and len(self._keys) > 1:  # taking turns needs a second key
-                watched.key.hear(turn, bits(turn.input_words, 0))
+            if watched.single and watched.is_alone and len(self._keys) > 1:  # taking turns needs a second key
+                watched.key.judge(turn, bits(turn.input_words, 0))
                 self._judge_pair(watched.key, watched.caller, now_ms)
             for end in (answer_ends(answer, turn) or ()) if answer else ():
-                self._talks.answers.put(end, turn.key)
+                self._conversations.answers.put(end, turn.key)
 
     # Persistence
 
@@ -257,8 +257,8 @@ class LoopBreaker:
             self._journal.change(_SQL["keep"], (identifier, now, msgspec.json.encode(row).decode()))
 
     def forget(self) -> None:
-        """Queues the deletion of rows older than `KEPT_MS`; call it about once a day."""
-        self._journal.change("DELETE FROM loops WHERE changed_ms < ?", (self._clock() - KEPT_MS,))
+        """Queues the deletion of rows older than `ROW_LIFETIME_MS`; call it about once a day."""
+        self._journal.change("DELETE FROM loops WHERE changed_ms < ?", (self._clock() - ROW_LIFETIME_MS,))
 
     def merge(self, rows: Iterable[tuple[str, str]]) -> None:
         """Merges rows from `router.ledger.query.loops`: counts and trips by all processes since the last call."""
@@ -266,12 +266,12 @@ class LoopBreaker:
         for identifier, document in rows:
             kind, key, name = identifier.split("|", 2)
             if kind == "chain":
-                stopped = msgspec.json.decode(document, type=ChainRow)
-                chain = self._talks.chains.get(int(key))
+                chain_row = msgspec.json.decode(document, type=ChainRow)
+                chain = self._conversations.chains.get(int(key))
                 if chain is not None:
-                    stop_as(chain.row, stopped, now)
-                elif holds(stopped.tripped, now):
-                    self._talks.chains.put(int(key), Chain(stopped))
+                    copy_trip(chain.row, chain_row, now)
+                elif is_in_force(chain_row.tripped, now):
+                    self._conversations.chains.put(int(key), Chain(chain_row))
                 continue
             place, subjects = (f"{key}|{name}", self._sessions) if kind == "session" else (key, self._keys)
             other, subject = msgspec.json.decode(document, type=SubjectRow), subjects.get(place)
@@ -280,14 +280,14 @@ class LoopBreaker:
             else:
                 mine = subject.row.resent.get(self._journal.owner)
                 subject.row.resent |= other.resent | ({self._journal.owner: mine} if mine else {})
-                stop_as(subject.row, other, now)
+                copy_trip(subject.row, other, now)
 
     def restore(self, rows: Iterable[tuple[str, str]]) -> None:
-        """Restores the state from the result of `ROWS`, newest first. Words are not stored: see `LEARNING`."""
+        """Restores the state from the result of `ROWS`, newest first. Words are not stored: see `LEARNING_TURNS`."""
         oldest_first = list(rows)[::-1]
         for identifier, document in oldest_first:
             if identifier.startswith("chain|"):
-                self._talks.chains.put(
+                self._conversations.chains.put(
                     int(identifier.split("|")[1]), Chain(msgspec.json.decode(document, type=ChainRow))
                 )
         self.merge(oldest_first)
@@ -296,16 +296,16 @@ class LoopBreaker:
 
     def bind(self, bound: BudgetBound, watched: LoopRequest | None) -> BudgetBound:
         """Returns `bound` with an account that counts the session's requests, if `session_turns` limits them."""
-        most = self.loops.session_turns
-        if most is None or watched is None or watched.session is None:
+        limit = self.loops.session_turns
+        if limit is None or watched is None or watched.session is None:
             return bound
         turns = Account(
-            id=f"{SESSION_TURNS}|{watched.place}",
+            id=f"{SESSION_TURNS}|{watched.session_key}",
             budget=SESSION_TURNS,
             scope=Scope.SESSION,
             value=watched.session.name,
             unit=Unit.REQUESTS,
-            limit=most,
+            limit=limit,
             size=1,
         )
         return structs.replace(bound, accounts=(turns, *bound.accounts))
@@ -317,27 +317,27 @@ class LoopBreaker:
         tripped = Tripped(
             LoopKind.SESSION_TURNS, Scope.SESSION, account.value, reason, turns, account.limit, now_ms, None
         )
-        if account.id not in self._ended:
-            self._ended.put(account.id, None)
-            self._tell(tripped, account.id)
+        if account.id not in self._ended_sessions:
+            self._ended_sessions.put(account.id, None)
+            self._record(tripped, account.id)
         return tripped
 
     # Before a request is served
 
-    def _look(self, watched: LoopRequest, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
+    def _check_turn(self, watched: LoopRequest, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
         turn = read(request, caller.id)
         if turn is None:
             return None
         watched.turn, watched.single = turn, not turn.earlier
-        watched.chain, watched.again = self._talks.follow(turn, caller.id)
+        watched.chain, watched.again = self._conversations.follow(turn, caller.id)
         if watched.chain is not None:
-            watched.waited, watched.repeats = not watched.chain.open, watched.chain.repeats
-            return self._chained(watched, watched.chain, turn, caller, now_ms)
+            watched.is_serial, watched.repeats = not watched.chain.open, watched.chain.repeats
+            return self._check_chain(watched, watched.chain, turn, caller, now_ms)
         pair, looped = watched.key.pair, watched.key.looped
-        if looped is not None and looped[1] == (request.model, turn.key, turn.size) and holds(looped[0], now_ms):
+        if looped is not None and looped[1] == (request.model, turn.key, turn.size) and is_in_force(looped[0], now_ms):
             return looped[0]
         known = pair is not None and watched.single and watched.key.memory.knows(bits(turn.input_words, 0))
-        return pair if known and holds(pair, now_ms) else None
+        return pair if known and is_in_force(pair, now_ms) else None
 
     def _approaching(self, watched: LoopRequest) -> str:
         turn, last = watched.turn, next(reversed(watched.repeats.values()), None)
@@ -347,28 +347,28 @@ class LoopBreaker:
         if watched.chain is not None:
             counts = {LoopKind.NO_PROGRESS: watched.chain.row.stale, **counts}
         for kind, count in counts.items():
-            if count and 2 * count >= self._most(kind):
-                return f"{kind} {count}/{self._most(kind)}"
+            if count and 2 * count >= self._limit_of(kind):
+                return f"{kind} {count}/{self._limit_of(kind)}"
         return ""
 
-    def _most(self, kind: LoopKind) -> int:
-        most: int = getattr(self.loops, kind)
-        return most
+    def _limit_of(self, kind: LoopKind) -> int:
+        limit: int = getattr(self.loops, kind)
+        return limit
 
-    def _chained(
+    def _check_chain(
         self, watched: LoopRequest, chain: Chain, turn: AgentTurn, caller: Caller, now_ms: int
     ) -> Tripped | None:
-        row, most = chain.row, self.loops.no_progress
-        if row.stale >= SUSPECT:
+        row, limit = chain.row, self.loops.no_progress
+        if row.stale >= SUSPECT_AFTER:
             self._changed[f"chain|{turn.key}|"] = row
         tripped = resting(row, now_ms)
         # A caller that is in a conversation only by a chance quotation is not refused.
-        leads = len(row.callers) == 1 or 4 * row.callers[caller.id] >= most
-        if tripped is not None or row.stale < most or not leads:
+        is_main_caller = len(row.callers) == 1 or 4 * row.callers[caller.id] >= limit
+        if tripped is not None or row.stale < limit or not is_main_caller:
             return tripped
         kind = LoopKind.PING_PONG if len(row.callers) > 1 else LoopKind.NO_PROGRESS
         reason = f"{row.stale} turns of one conversation brought nothing new"
-        return self._stop(watched, kind, reason, row.stale, most, now_ms)
+        return self._stop(watched, kind, reason, row.stale, limit, now_ms)
 
     # After a request has ended
 
@@ -378,21 +378,21 @@ class LoopBreaker:
             return
         window = now_ms // spike.window_ms
         if window != row.window:
-            faded = max(0, MONTH_MS - abs(window - row.window) * spike.window_ms)
-            row.peak = max(row.spending, row.peak * faded // MONTH_MS)
+            remaining_ms = max(0, MONTH_MS - abs(window - row.window) * spike.window_ms)
+            row.peak = max(row.spending, row.peak * remaining_ms // MONTH_MS)
             row.windows += row.spending > 0
             row.window, row.spending = window, 0
         row.spending += cost
         limit = max(spike.floor, spike.factor * row.peak)
         # A spike is judged only once the usual spending is known.
-        if row.windows < SEASONED or row.spending <= limit or row.tripped is not None:
+        if row.windows < MIN_KNOWN_WINDOWS or row.spending <= limit or row.tripped is not None:
             return
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
         row.tripped = self._trip(row, LoopKind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
 
     def _judge_repeat(self, watched: LoopRequest, turn: AgentTurn, now_ms: int) -> None:
         chain, session, repeats = watched.chain, watched.session, watched.repeats
-        if not watched.waited:
+        if not watched.is_serial:
             repeats.clear()
             return
         repeat = repeats.add(turn, watched.model, watched.began_ms, now_ms)
@@ -401,30 +401,30 @@ class LoopBreaker:
             resent = (session or watched.key).row.resent
             resent[self._journal.owner] = turn.key, again
             again = sum([count for request, count in resent.values() if request == turn.key]) if again else 0
-        repeats.count, kind = max(again, repeat.counted // RETRIES), repeats.kind
-        if not repeats.count or repeats.count < (most := self._most(kind)):
+        repeats.count, kind = max(again, repeat.counted // VARIANTS_PER_REPEAT), repeats.kind
+        if not repeats.count or repeats.count < (limit := self._limit_of(kind)):
             return
         reason = f"the same request was sent again {max(again, repeat.counted)} times, one after another"
         count, repeats.count = repeats.count, 0
         repeats.clear()
-        tripped = self._stop(watched, kind, reason, count, most, now_ms)
+        tripped = self._stop(watched, kind, reason, count, limit, now_ms)
         if not (chain or session):
             watched.key.looped = tripped, repeat.request
 
     def _judge_pair(self, key: Subject, caller: Caller, now_ms: int) -> None:
         other = self._pairs.partner(caller.id, key, self._keys, self.loops.no_progress)
-        if other is None or holds(key.pair, now_ms):
+        if other is None or is_in_force(key.pair, now_ms):
             return
         stale = key.row.stale + other.row.stale
         reason = f"two keys took turns {2 * key.rounds} times, and {stale} of their requests brought nothing new"
         names = ", ".join(sorted((key.name, other.name)))
-        most = self.loops.no_progress
-        key.pair = other.pair = self._trip(key.row, LoopKind.PING_PONG, Scope.PAIR, names, reason, stale, most, now_ms)
+        limit = self.loops.no_progress
+        key.pair = other.pair = self._trip(key.row, LoopKind.PING_PONG, Scope.PAIR, names, reason, stale, limit, now_ms)
         key.rounds = other.rounds = 0
 
     # Tripping
 
-    def _stop(self, watched: LoopRequest, kind: LoopKind, reason: str, count: int, most: int, now_ms: int) -> Tripped:
+    def _stop(self, watched: LoopRequest, kind: LoopKind, reason: str, count: int, limit: int, now_ms: int) -> Tripped:
         """Trips the breaker for the conversation, whichever caller continues it, and for the request's session."""
         chain, session = watched.chain, watched.session
         callers = chain.row.callers if chain else {}
@@ -432,25 +432,25 @@ class LoopBreaker:
         names = {key.name for caller in callers if (key := self._keys.get(caller))} or {watched.key.name}
         if session is not None:
             scope, names = Scope.SESSION, {session.name}
-            self._changed[f"session|{watched.place}"] = session.row
+            self._changed[f"session|{watched.session_key}"] = session.row
         row = (chain or session or watched.key).row
-        tripped = self._trip(row, kind, scope, ", ".join(sorted(names)), reason, count, most, now_ms)
+        tripped = self._trip(row, kind, scope, ", ".join(sorted(names)), reason, count, limit, now_ms)
         for part in (chain, session):
             if part is not None:
                 part.row.tripped = tripped
         return tripped
 
     def _trip(
-        self, row: LoopRow, kind: LoopKind, scope: Scope, subject: str, reason: str, count: int, most: int, now_ms: int
+        self, row: LoopRow, kind: LoopKind, scope: Scope, subject: str, reason: str, count: int, limit: int, now_ms: int
     ) -> Tripped:
         """Records and returns a trip; each further trip of the same row lasts twice as long, up to a day."""
-        rest = min(self.loops.cool_down_ms << min(row.trips, 32), max(LONGEST_MS, self.loops.cool_down_ms))
+        pause_ms = min(self.loops.cool_down_ms << min(row.trips, 32), max(MAX_TRIP_MS, self.loops.cool_down_ms))
         row.trips += 1
-        tripped = Tripped(kind, scope, subject, reason, count, most, now_ms, now_ms + rest)
-        self._tell(tripped, new_id())
+        tripped = Tripped(kind, scope, subject, reason, count, limit, now_ms, now_ms + pause_ms)
+        self._record(tripped, new_id())
         return tripped
 
-    def _tell(self, tripped: Tripped, identifier: str) -> None:
+    def _record(self, tripped: Tripped, identifier: str) -> None:
         self.trips[tripped.kind] += 1
         _log.warning("loop breaker: %s: %s; that %s is refused", tripped.kind, tripped.reason, tripped.scope)
         row = (tripped.at_ms, tripped.kind, tripped.scope, tripped.subject, tripped.reason, tripped.until_ms)

@@ -24,18 +24,18 @@ from router.types.yaml_model import YamlPart
 
 # What a request adds to its conversation, as hashes and counts: its text is not kept.
 
-SLICE = 64
+SLICE_CHARS = 64
 """Number of characters compared at the beginning, in the middle and at the end of a text."""
-ENDS = 6
+END_WORDS = 6
 """Number of words at either end of an answer by which it is recognised in a later prompt."""
-LONG = 2_048
+MAX_CHARS = 2_048
 """Maximum length, in characters, of a prompt that is compared apart from its numbers."""
-STATE = 256
+MAX_REPORT_CHARS = 256
 """Maximum length, in characters, of a tool result that counts as a mere progress report."""
-PLACES = 4096
+WORD_BITS = 4096
 """Number of bits in a set of words; with 800 known words, one new word in five is taken for a known one."""
 
-_FOLDED = bytes.maketrans(
+_TO_PLAIN = bytes.maketrans(
     bytes(range(65, 91)) + b",.;!?\"'()[]{}<>|*#`\\", bytes(range(97, 123)) + b" " * len(b",.;!?\"'()[]{}<>|*#`\\")
 )
 _DIGITS = b"0123456789"
@@ -44,10 +44,10 @@ _NUMBERS = re.compile(r"\d+(?:[-:/.T]\d+){2,}\S*|\d\d?:\d\d\S*|\d{9,}|(\d+(?:[.,
 _RESULT, _WAITING, _FAILURES, _FAILED = map(re2.compile, table("budget/data/polls.yaml").values())
 _IDS = re.compile(r"[\w./:+-]*\d[\w./:+-]*", re.ASCII)
 """Words with digits (numbers, addresses, ids, temporary files), ignored when failures are compared."""
-_BIT = [1 << place for place in range(PLACES)]
+_BIT = [1 << session_key for session_key in range(WORD_BITS)]
 _UNSPACED = 20
 """Average number of bytes per word from which a text counts as written without spaces between words."""
-_RULES = ("system", "developer")
+_RULE_ROLES = ("system", "developer")
 
 
 _MESSAGES = msgspec.json.Decoder(list[Message])
@@ -62,7 +62,7 @@ class AgentTurn(Struct, frozen=True, kw_only=True, dict=True):
     """Size of the conversation in bytes: tells a later turn with the same text from the same request sent again."""
     output: str
     """The names and arguments of the model's tool calls; its text if it made none."""
-    acts: bool
+    has_tool_calls: bool
     """Whether `output` is tool calls; their words are compared only with those of earlier tool calls."""
     input: str
     """Text of the user or the tools after `output`."""
@@ -111,17 +111,17 @@ class Words(Struct, frozen=True):
     """Number of failures that a tool reports; infinite if it states no number."""
 
 
-def words(turn: AgentTurn) -> Words:
-    spoken = bits(_words(turn.output, b""), 12 if turn.acts else 0) if turn.output else 0
+def words_of(turn: AgentTurn) -> Words:
+    spoken = bits(_words(turn.output, b""), 12 if turn.has_tool_calls else 0) if turn.output else 0
     text, waits, failures, failed = turn.input, False, 0, False
-    reports = turn.acts or _RESULT.match(text[:STATE]) is not None
-    if len(text) > (STATE if reports else 3 * SLICE):
+    reports = turn.has_tool_calls or _RESULT.match(text[:MAX_REPORT_CHARS]) is not None
+    if len(text) > (MAX_REPORT_CHARS if reports else 3 * SLICE_CHARS):
         text = _shortened(text)
     if reports:
         counts = _FAILURES.findall(text)
         failures = sum([int(before or behind or 0) for before, behind in counts])
         beside = _FAILURES.sub(" ", text) if counts else text
-        waits = len(turn.input) <= STATE and _WAITING.search(beside) is not None
+        waits = len(turn.input) <= MAX_REPORT_CHARS and _WAITING.search(beside) is not None
         failed = _FAILED.search(beside) is not None or (failures > 0 and not waits)
     if failed:
         return Words(spoken, bits(_words(_IDS.sub("", text), b""), 0), 0, False, failures or inf)
@@ -129,53 +129,53 @@ def words(turn: AgentTurn) -> Words:
     return Words(spoken, bits(turn.input_words, 0), bits(numbers, 24, 36), waits and not failures, inf)
 
 
-def shape(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
+def prompt_hashes(turn: AgentTurn) -> tuple[int, tuple[int, ...]]:
     """Returns hashes of a prompt without its digits and of its numbers except times; a long one gives only its key."""
-    if len(turn.input) > LONG:
+    if len(turn.input) > MAX_CHARS:
         return turn.key, ()
     data = turn.input.encode("utf-8", "replace")
-    bare = data.translate(None, _DIGITS)
-    numbers = () if len(bare) == len(data) else tuple(map(hash, filter(None, _NUMBERS.findall(turn.input))))
-    return crc32(bare), numbers
+    bare_text = data.translate(None, _DIGITS)
+    numbers = () if len(bare_text) == len(data) else tuple(map(hash, filter(None, _NUMBERS.findall(turn.input))))
+    return crc32(bare_text), numbers
 
 
 def answer_ends(answer: str, turn: AgentTurn) -> tuple[int, int] | None:
     """Returns the `ends` of an answer; None also if their words all occur in the prompt."""
     words = _words(answer, _DIGITS)
     known = ends(words)
-    return known if known and {*words[:ENDS], *words[-ENDS:]} - set(turn.input_words) else None
+    return known if known and {*words[:END_WORDS], *words[-END_WORDS:]} - set(turn.input_words) else None
 
 
 def ends(words: Sequence[bytes]) -> tuple[int, int] | None:
-    """Returns hashes of the first and the last `ENDS` words of an answer or a prompt; None if it has fewer."""
-    if len(words) < ENDS:
+    """Returns hashes of the first and the last `END_WORDS` words of an answer or a prompt; None if it has fewer."""
+    if len(words) < END_WORDS:
         return None
-    return crc32(b" ".join(words[:ENDS])), crc32(b" ".join(words[-ENDS:])) << 32
+    return crc32(b" ".join(words[:END_WORDS])), crc32(b" ".join(words[-END_WORDS:])) << 32
 
 
 def _turn(messages: Sequence[Message], size: int, seed: int) -> AgentTurn:
     last = len(messages) - 1
     while last >= 0 and messages[last].role != "assistant":
         last -= 1
-    spoken, inputs, block, media = "", list[str](), list[str](), False
-    for place, message in enumerate(messages[max(last, 0) :], max(last, 0)):
+    output, inputs, block, media = "", list[str](), list[str](), False
+    for number, message in enumerate(messages[max(last, 0) :], max(last, 0)):
         text, calls = message.content or "", message.tool_calls or ()
         if not isinstance(text, str):
-            media = media or (place > last and any([part.type != "text" for part in text]))
+            media = media or (number > last and any([part.type != "text" for part in text]))
             text = " ".join([part.text or "" for part in text])
         arguments = " ".join([f"{call.function.name} {call.function.arguments}" for call in calls]) if calls else ""
-        if place == last:
-            spoken = arguments if calls else text
-        if message.role not in _RULES:
+        if number == last:
+            output = arguments if calls else text
+        if message.role not in _RULE_ROLES:
             block.append(text + arguments)
-            if place > last:
+            if number > last:
                 inputs.append(text)
     data = "\n".join(block).encode("utf-8", "replace")
     return AgentTurn(
         key=crc32(data, seed) << 32 | len(data) & 0xFFFFFFFF,
         size=size,
-        output=spoken,
-        acts=last >= 0 and bool(messages[last].tool_calls),
+        output=output,
+        has_tool_calls=last >= 0 and bool(messages[last].tool_calls),
         input="\n".join(inputs),
         media=media,
         seed=seed,
@@ -186,28 +186,28 @@ def _turn(messages: Sequence[Message], size: int, seed: int) -> AgentTurn:
 def _shortened(text: str) -> str:
     """Returns the beginning, middle and end of a text longer than three slices."""
     middle = len(text) // 2
-    return f"{text[:SLICE]} {text[middle : middle + SLICE]} {text[-SLICE:]}"
+    return f"{text[:SLICE_CHARS]} {text[middle : middle + SLICE_CHARS]} {text[-SLICE_CHARS:]}"
 
 
 def _words(text: str, without: bytes) -> list[bytes]:
-    if len(text) > 3 * SLICE:
+    if len(text) > 3 * SLICE_CHARS:
         text = _shortened(text)
-    data = text.encode("utf-8", "replace").translate(_FOLDED, without)
+    data = text.encode("utf-8", "replace").translate(_TO_PLAIN, without)
     words = data.split()
     if len(data) < _UNSPACED * (len(words) + 1):
         return words
     # For a script without spaces: pairs of neighbouring characters.
-    places = range(0, len(text) - 1, max(1, len(text) // 60))
-    return [text[place : place + 2].encode("utf-8", "replace") for place in places]
+    starts = range(0, len(text) - 1, max(1, len(text) // 60))
+    return [text[start : start + 2].encode("utf-8", "replace") for start in starts]
 
 
 def bits(words: Iterable[bytes | str], *shifts: int) -> int:
     """Returns the words as a bit set, with one bit per word and shift of its hash."""
-    places = 0
+    word_bits = 0
     for number in map(hash, words):
         for shift in shifts:
-            places |= _BIT[(number >> shift) % PLACES]
-    return places
+            word_bits |= _BIT[(number >> shift) % WORD_BITS]
+    return word_bits
 
 
 # What the loop breaker watches for, as the policy declares it, and how it reports a trip.
@@ -294,28 +294,28 @@ class Tripped(Struct, frozen=True):
 
 # What the breaker remembers of conversations, sessions and keys; its size is bounded.
 
-GAIN = 3
+STALE_PER_NEW_TURN = 3
 """Number of stale turns that a turn with something new takes off the streak."""
-COUNTERS = 25
+POLLS_PER_TURN = 25
 """Number of consecutive polls that count as one stale turn: the work that is polled may be slow."""
-RETRIES = 5
+VARIANTS_PER_REPEAT = 5
 """Number of session requests that differ in at most one number and count as one exact repeat."""
-READINGS = 2
+BATCH_NUMBERS = 2
 """Number of changed numbers from which a request counts as another row of a batch, not as a repeat."""
-AMONG = 16
+MAX_REPEATS = 16
 """Number of a session's different recent requests that are compared: repeats may alternate."""
 PAUSE_MS = 30_000
 """Pause in ms after which the same request or tool call is not part of a loop: a monitor may send it every minute."""
-SHARE = 8
-"""A turn has new content if at least one in `SHARE` of its words is new; if half of them are, the streak ends."""
-KEPT_BITS = 800
+WORDS_PER_NEW = 8
+"""A turn has new content if at least one in `WORDS_PER_NEW` of its words is new; if half are, the streak ends."""
+MAX_RECENT_WORDS = 800
 """Number of words in the newer half of a memory above which the older is dropped: about 20 turns of a lively talk."""
-LEARNING = 4
+LEARNING_TURNS = 4
 """Number of turns before a conversation restored after a restart is judged, since its words were not stored."""
 MONTH_MS = 30 * 86_400_000
-SEASONED = 12
+MIN_KNOWN_WINDOWS = 12
 """Number of windows with spending after which the usual spending of a session or key counts as known."""
-LOOKED_AT = 16
+MAX_WORDINGS = 16
 """Number of a key's latest stale requests whose wordings are compared."""
 
 
@@ -325,17 +325,17 @@ class Memory(Struct, eq=False):
     recent: int = 0
     older: int = 0
 
-    def new(self, words: int) -> int:
+    def add(self, words: int) -> int:
         """Adds `words` and returns how many of them were new."""
         new = words & ~(self.recent | self.older)
         self.recent |= words
-        if self.recent.bit_count() > KEPT_BITS:
+        if self.recent.bit_count() > MAX_RECENT_WORDS:
             self.older, self.recent = self.recent, words
         return new.bit_count()
 
     def knows(self, words: int) -> bool:
-        """Whether fewer than one in `SHARE` of the words are new."""
-        return (words & ~self.words).bit_count() * SHARE < words.bit_count()
+        """Whether fewer than one in `WORDS_PER_NEW` of the words are new."""
+        return (words & ~self.words).bit_count() * WORDS_PER_NEW < words.bit_count()
 
     @property
     def words(self) -> int:
@@ -356,23 +356,23 @@ class Repeat(Struct):
 
 
 class Repeats(Latest[int, Repeat]):
-    """The latest request of a conversation or key, or the latest `AMONG` of a session, by their hash without digits."""
+    """The latest request of a conversation or key, or the latest `MAX_REPEATS` of a session, by hash without digits."""
 
     def __init__(self, kind: LoopKind) -> None:
-        super().__init__(AMONG if kind is LoopKind.REPEATS else 1)
+        super().__init__(MAX_REPEATS if kind is LoopKind.REPEATS else 1)
         self.kind, self.count = kind, 0
         """Kind of the trip for too many repeats, and number of repeats of the latest request, over all processes."""
 
     def add(self, turn: AgentTurn, model: str, began_ms: int, ended_ms: int) -> Repeat:
-        bare, numbers = shape(turn) if self.most > 1 else (0, ())
-        repeat, last = Repeat((model, turn.key, turn.size), numbers, ended_ms), self.pop(bare, None)
+        text_hash, numbers = prompt_hashes(turn) if self.most > 1 else (0, ())
+        repeat, last = Repeat((model, turn.key, turn.size), numbers, ended_ms), self.pop(text_hash, None)
         if last is None:
-            return self.put(bare, repeat)
-        self[bare] = repeat
+            return self.put(text_hash, repeat)
+        self[text_hash] = repeat
         if began_ms - last.ended_ms < PAUSE_MS:
             if last.request == repeat.request:
                 repeat.again = last.again + 1
-            same = len(numbers) == len(last.numbers) and sum(map(ne, numbers, last.numbers)) < READINGS
+            same = len(numbers) == len(last.numbers) and sum(map(ne, numbers, last.numbers)) < BATCH_NUMBERS
             if numbers and same:
                 repeat.counted = last.counted + 1
         return repeat
@@ -401,7 +401,7 @@ class Chain:
     )
 
     def __init__(self, row: ChainRow | None = None) -> None:
-        self.row, self.learning = row or ChainRow(), LEARNING if row else 0
+        self.row, self.learning = row or ChainRow(), LEARNING_TURNS if row else 0
         self.memory, self.numbers, self.polls = Memory(), Memory(), 0
         """`polls`: consecutive turns with only new numbers, fewer failures, a pause, or a report of ongoing work."""
         self.repeats, self.open = Repeats(LoopKind.RESENT), 0
@@ -422,17 +422,17 @@ class Chain:
         """Updates the streak by what is new in `turn`. Its times (Unix ms) are unknown if another process served it."""
         paused = self.ended_ms is not None and began_ms - self.ended_ms >= PAUSE_MS
         self.ended_ms = ended_ms
-        shares = [self.memory.new(row) / max(1, row.bit_count()) for row in (words.input, words.output)]
-        news = max(*shares, float(turn.media))
-        news = news if news * SHARE >= 1 else 0
-        fewer, self.fewest = words.failures < self.fewest, min(words.failures, inf if news else self.fewest)
-        polled = self.numbers.new(words.numbers) or (paused and turn.acts) or words.waits or fewer
-        self.learning = _count(self.row, news, self.learning)
-        if news:
+        shares = [self.memory.add(row) / max(1, row.bit_count()) for row in (words.input, words.output)]
+        new_share = max(*shares, float(turn.media))
+        new_share = new_share if new_share * WORDS_PER_NEW >= 1 else 0
+        fewer, self.fewest = words.failures < self.fewest, min(words.failures, inf if new_share else self.fewest)
+        polled = self.numbers.add(words.numbers) or (paused and turn.has_tool_calls) or words.waits or fewer
+        self.learning = _update_streak(self.row, new_share, self.learning)
+        if new_share:
             self.polls = 0
         elif polled:
             self.polls += 1
-            self.row.stale = self.polls // COUNTERS
+            self.row.stale = self.polls // POLLS_PER_TURN
 
 
 class SubjectRow(LoopRow, omit_defaults=True):
@@ -459,7 +459,7 @@ class Subject:
 
     def __init__(self, name: str, kind: LoopKind, row: SubjectRow | None = None) -> None:
         """`kind`: kind of the trip for too many repeated requests."""
-        self.name, self.row, self.learning = name, row or SubjectRow(), 2 * LEARNING if row else 0
+        self.name, self.row, self.learning = name, row or SubjectRow(), 2 * LEARNING_TURNS if row else 0
         self.memory, self.repeats, self.open = Memory(), Repeats(kind), 0
         self.looped: tuple[Tripped, tuple[str, int, int]] | None = None
         """Trip for a request sent too often, and that request (`Repeat.request`), the only one that is refused."""
@@ -471,12 +471,12 @@ class Subject:
         self.wordings: tuple[tuple[int, int], ...] = ()
         """Hashes of the beginnings and endings of its latest prompts without new content."""
 
-    def hear(self, turn: AgentTurn, words: int) -> None:
+    def judge(self, turn: AgentTurn, words: int) -> None:
         """Updates the streak with a prompt without earlier turns, by the same measure as for conversations."""
-        news = max(self.memory.new(words) / max(1, words.bit_count()), float(turn.media))
-        self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
+        new_share = max(self.memory.add(words) / max(1, words.bit_count()), float(turn.media))
+        self.learning = _update_streak(self.row, new_share if new_share * WORDS_PER_NEW >= 1 else 0, self.learning)
         if self.row.stale:
-            self.wordings = (*self.wordings[1 - LOOKED_AT :], ends(turn.input_words) or (words, words))
+            self.wordings = (*self.wordings[1 - MAX_WORDINGS :], ends(turn.input_words) or (words, words))
 
 
 class LoopRequest(Struct):
@@ -486,12 +486,12 @@ class LoopRequest(Struct):
     model: str
     key: Subject
     session: Subject | None
-    place: str
+    session_key: str
     """Key of the session: caller id and session name."""
     began_ms: int
-    quiet: bool
+    is_alone: bool
     """Whether no other request of its key was in progress."""
-    waited: bool
+    is_serial: bool
     """Whether no other request of its conversation, or else session or key, was in progress: loops wait for answers."""
     repeats: Repeats
     """Repeats of its conversation, or else of its session or key."""
@@ -505,8 +505,8 @@ class LoopRequest(Struct):
     """A limit that is at least half reached, such as `no_progress 18/24`; empty if there is none."""
 
 
-def _count(row: LoopRow, news: float, learning: int) -> int:
+def _update_streak(row: LoopRow, new_share: float, learning: int) -> int:
     """Updates the streak of `row` by the share of new words; returns how many turns are left before it is judged."""
     if not learning:
-        row.stale = 0 if news >= 0.5 else max(0, row.stale - GAIN) if news else row.stale + 1
+        row.stale = 0 if new_share >= 0.5 else max(0, row.stale - STALE_PER_NEW_TURN) if new_share else row.stale + 1
     return max(0, learning - 1)

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 """Interval in seconds at which leases are taken, topped up and given back; the first of an account is taken at once."""
-REST_MS = 30_000
+LEASE_PAUSE_MS = 30_000
 """Time in ms without a new lease after an account had too little room for one, or had to give it up for a request."""
 IDLE_MS = 600_000
 """Time in ms without use after which the lease of an account is given back."""
 
-Within = Callable[[Account], int]
+LeaseLimit = Callable[[Account], int]
 """Returns how much of an account a process may lease, in the account's unit; 0 or less if its budget fails closed."""
 _log = logging.getLogger(__name__)
 
@@ -67,13 +67,13 @@ class OutageLease(Struct):
         """Whether a charge of the lease, even by another process that recovers it, counts in the account's window."""
         return account.since_ms <= self.account.window_start_ms <= account.window_start_ms
 
-    def ages(self, account: Account) -> bool:
+    def should_replace(self, account: Account) -> bool:
         """Whether to replace the lease: it no longer covers the account, or for less than half of a rolling window."""
         middle = (account.since_ms + account.window_start_ms) // 2
         return not self.covers(account) or self.account.window_start_ms < middle
 
 
-class Local(Reservation, frozen=True):
+class LocalReservation(Reservation, frozen=True):
     """A reservation granted from leases, unknown to the store."""
 
 
@@ -83,30 +83,30 @@ class _LeasedAccount(Struct):
     account: Account
     used_ms: int
     lease: OutageLease | None = None
-    rest_until_ms: int = 0
+    no_lease_until_ms: int = 0
 
 
 class OutageBudgets:
     """A `BudgetStore` that adds outage rules to another store. Call `start` and `stop`, or `tick` every second."""
 
-    def __init__(self, store: BudgetStore, within: Within, owner: str, rows: "BookingRows") -> None:
+    def __init__(self, store: BudgetStore, lease_limit: LeaseLimit, owner: str, rows: "BookingRows") -> None:
         """`rows` writes what is granted and settled without the store to the ledger."""
-        self._store, self._within, self._owner, self._rows = store, within, owner, rows
+        self._store, self._lease_limit, self._owner, self._rows = store, lease_limit, owner, rows
         # Methods that outage rules do not affect are the store's own.
         self.settled, self.recover, self.expire = store.settled, store.recover, store.expire
         self.balances, self.values, self.split = store.balances, store.values, store.split
         self.child, self.children, self.close = store.child, store.children, store.close
-        self._pots: dict[str, _LeasedAccount] = {}
-        self._closed: set[str] = set()
+        self._accounts: dict[str, _LeasedAccount] = {}
+        self._fail_closed: set[str] = set()
         """Ids of budgets found to fail closed since the last tick."""
-        self._drained: list[OutageLease] = []
+        self._dropped: list[OutageLease] = []
         """Leases to be settled once no request is open on them."""
         self._local: dict[str, list[tuple[OutageLease, Hold]]] = {}
         self._soft: dict[str, list[Account]] = {}
         """Request id → soft accounts of its local reservation; they refuse nothing, so they need no lease."""
         self._owed: list[tuple[Account, int]] = []
         """Amounts to charge to soft accounts once the store is back."""
-        self._was_gone = False
+        self._was_unavailable = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -118,10 +118,10 @@ class OutageBudgets:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        for pot in self._pots.values():
-            self._drop(pot)
+        for entry in self._accounts.values():
+            self._drop_lease(entry)
         with suppress(StoreUnavailable):
-            await self._return(clock())
+            await self._settle_dropped(clock())
         await self._store.settled()
 
     @property
@@ -136,47 +136,47 @@ class OutageBudgets:
         Raises StoreUnavailable if the store is unavailable and a hard account has no lease with enough left.
         """
         for account in accounts:
-            self._seen(account, now_ms)
+            self._note_use(account, now_ms)
         if self._store.available or not accounts:
             try:
                 outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
-                if isinstance(outcome, Refused) and self._give_way(outcome, now_ms):
-                    await self._return(now_ms)
+                if isinstance(outcome, Refused) and self._yield_lease(outcome, now_ms):
+                    await self._settle_dropped(now_ms)
                     outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
                 return outcome
             except StoreUnavailable:
-                self._was_gone = True
+                self._was_unavailable = True
         return self._grant(request_id, accounts, ask)
 
-    def _seen(self, account: Account, now_ms: int) -> None:
-        pot = self._pots.get(account.id)
-        if pot is not None:
-            pot.account, pot.used_ms = account, now_ms
-        elif account.budget not in self._closed:
-            if self._within(account) > 0:
-                self._pots[account.id] = _LeasedAccount(account, now_ms)
+    def _note_use(self, account: Account, now_ms: int) -> None:
+        entry = self._accounts.get(account.id)
+        if entry is not None:
+            entry.account, entry.used_ms = account, now_ms
+        elif account.budget not in self._fail_closed:
+            if self._lease_limit(account) > 0:
+                self._accounts[account.id] = _LeasedAccount(account, now_ms)
                 self._wake.set()
             else:
-                self._closed.add(account.budget)
+                self._fail_closed.add(account.budget)
 
-    def _give_way(self, refused: Refused, now_ms: int) -> bool:
+    def _yield_lease(self, refused: Refused, now_ms: int) -> bool:
         """Drops the lease of the refusing account if the request fits without it; returns whether it did."""
-        pot = self._pots.get(refused.account.id)
-        if pot is None or pot.lease is None or refused.left + pot.lease.left < refused.needed:
+        entry = self._accounts.get(refused.account.id)
+        if entry is None or entry.lease is None or refused.left + entry.lease.left < refused.needed:
             return False
-        pot.rest_until_ms = now_ms + REST_MS
-        self._drop(pot)
+        entry.no_lease_until_ms = now_ms + LEASE_PAUSE_MS
+        self._drop_lease(entry)
         return True
 
     def _grant(self, request_id: str, accounts: Sequence[Account], ask: HoldRequest) -> Reservation:
         hard = [account for account in accounts if account.hard]
         leases = []
         for account in hard:
-            pot = self._pots.get(account.id)
-            if pot is None or pot.lease is None or not pot.lease.covers(account):
+            entry = self._accounts.get(account.id)
+            if entry is None or entry.lease is None or not entry.lease.covers(account):
                 raise StoreUnavailable(f"the budget store is gone, and {account.budget} can't be spent without it")
-            leases.append(pot.lease)
-        granted = Amount(*(_room(leases, hard, ask, unit) for unit in GRANTED))
+            leases.append(entry.lease)
+        granted = Amount(*(_grantable(leases, hard, ask, unit) for unit in GRANTED))
         parts: list[tuple[OutageLease, Hold]] = []
         for lease, account in zip(leases, hard, strict=True):
             amount = granted.of(account.unit)
@@ -190,14 +190,14 @@ class OutageBudgets:
         self._local[request_id] = parts
         self._soft[request_id] = [account for account in accounts if not account.hard]
         soft = (account.hold(granted.of(account.unit)) for account in self._soft[request_id])
-        reservation = Local(request_id, granted, (*(hold for _, hold in parts), *soft))
+        reservation = LocalReservation(request_id, granted, (*(hold for _, hold in parts), *soft))
         self._rows.granted(reservation)
         return reservation
 
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
     ) -> Reservation:
-        if not isinstance(reservation, Local):
+        if not isinstance(reservation, LocalReservation):
             return await self._store.extend(reservation, accounts, more, now_ms)
         parts = self._local.get(reservation.request_id, [])
         growing = {account.id for account in (*accounts, *self._soft[reservation.request_id])}
@@ -211,7 +211,7 @@ class OutageBudgets:
         return grown
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
-        if not isinstance(reservation, Local):
+        if not isinstance(reservation, LocalReservation):
             self._store.settle(reservation, charges)
             return
         if len(charges) != len(reservation.holds):
@@ -227,42 +227,42 @@ class OutageBudgets:
 
     async def tick(self, now_ms: int) -> None:
         """Takes, tops up, replaces and gives back leases, if the store is available."""
-        self._closed.clear()
+        self._fail_closed.clear()
         if not self._store.available:
-            self._was_gone = True
+            self._was_unavailable = True
             return
-        if self._was_gone:
+        if self._was_unavailable:
             # Other processes may have recovered the leases meanwhile, and spending from them has to be settled.
-            self._was_gone = False
-            for pot in self._pots.values():
-                self._drop(pot)
-        for pot in list(self._pots.values()):
-            idle = now_ms - pot.used_ms > IDLE_MS or self._within(pot.account) <= 0
-            if idle or (pot.lease is not None and (pot.lease.spent or pot.lease.ages(pot.account))):
-                self._drop(pot)
+            self._was_unavailable = False
+            for entry in self._accounts.values():
+                self._drop_lease(entry)
+        for entry in list(self._accounts.values()):
+            idle = now_ms - entry.used_ms > IDLE_MS or self._lease_limit(entry.account) <= 0
+            if idle or (entry.lease is not None and (entry.lease.spent or entry.lease.should_replace(entry.account))):
+                self._drop_lease(entry)
             if idle:
-                del self._pots[pot.account.id]
+                del self._accounts[entry.account.id]
         try:
-            await self._return(now_ms)
-            for pot in list(self._pots.values()):
-                await self._fill(pot, now_ms)
+            await self._settle_dropped(now_ms)
+            for entry in list(self._accounts.values()):
+                await self._fill(entry, now_ms)
         except StoreUnavailable:
-            self._was_gone = True
+            self._was_unavailable = True
 
-    def _drop(self, pot: _LeasedAccount) -> None:
-        if pot.lease is not None:
-            self._drained.append(pot.lease)
-            pot.lease = None
+    def _drop_lease(self, entry: _LeasedAccount) -> None:
+        if entry.lease is not None:
+            self._dropped.append(entry.lease)
+            entry.lease = None
 
-    async def _return(self, now_ms: int) -> None:
+    async def _settle_dropped(self, now_ms: int) -> None:
         """Settles dropped leases without open requests, and charges soft accounts what they owe."""
         while self._owed:
             await self._charge(*self._owed[-1], now_ms)
             self._owed.pop()
-        for lease in [lease for lease in self._drained if not lease.open]:
-            if lease not in self._drained:
+        for lease in [lease for lease in self._dropped if not lease.open]:
+            if lease not in self._dropped:
                 continue
-            self._drained.remove(lease)
+            self._dropped.remove(lease)
             try:
                 # Spending in later windows is booked there before the lease is settled, so it always counts.
                 for window in [window for window in lease.spent if window != lease.account.window_start_ms]:
@@ -270,36 +270,36 @@ class OutageBudgets:
                     await self._charge(moved, lease.spent[window], now_ms)
                     del lease.spent[window]
             except BaseException:
-                self._drained.append(lease)
+                self._dropped.append(lease)
                 raise
             self._store.settle(lease.hold, [lease.spent.get(lease.account.window_start_ms, 0)])
 
     async def _charge(self, account: Account, amount: int, now_ms: int) -> None:
         """Books `amount` in full, even if the account has less left."""
         account = structs.replace(account, hard=False, targets=frozenset())
-        booked = await self._store.reserve(self._name(account), [account], _exactly(account, amount), now_ms)
+        booked = await self._store.reserve(self._lease_id(account), [account], _exactly(account, amount), now_ms)
         if isinstance(booked, Reservation):
             self._store.settle(booked, [amount])
 
-    async def _fill(self, pot: _LeasedAccount, now_ms: int) -> None:
+    async def _fill(self, entry: _LeasedAccount, now_ms: int) -> None:
         """Fills up the lease of an account to what its budget allows, less its dropped leases not yet settled."""
-        account = pot.account
-        out = sum(lease.amount for lease in self._drained if lease.account.id == account.id)
-        before = pot.lease.amount if pot.lease is not None else 0
-        more = self._within(account) - out - before
-        if more <= 0 or now_ms < pot.rest_until_ms:
+        account = entry.account
+        unsettled = sum(lease.amount for lease in self._dropped if lease.account.id == account.id)
+        leased_before = entry.lease.amount if entry.lease is not None else 0
+        more = self._lease_limit(account) - unsettled - leased_before
+        if more <= 0 or now_ms < entry.no_lease_until_ms:
             return
-        if pot.lease is None:
+        if entry.lease is None:
             bound = structs.replace(account, targets=frozenset())
             ask = structs.replace(_exactly(account, more), least=_amount_of(account, 1))
-            taken = await self._store.reserve(self._name(account), [bound], ask, now_ms)
-            pot.lease = OutageLease(account, taken) if isinstance(taken, Reservation) else None
+            taken = await self._store.reserve(self._lease_id(account), [bound], ask, now_ms)
+            entry.lease = OutageLease(account, taken) if isinstance(taken, Reservation) else None
         else:
-            pot.lease.hold = await self._store.extend(pot.lease.hold, [account], _amount_of(account, more), now_ms)
-        if pot.lease is None or pot.lease.amount - before < more:
-            pot.rest_until_ms = now_ms + REST_MS
+            entry.lease.hold = await self._store.extend(entry.lease.hold, [account], _amount_of(account, more), now_ms)
+        if entry.lease is None or entry.lease.amount - leased_before < more:
+            entry.no_lease_until_ms = now_ms + LEASE_PAUSE_MS
 
-    def _name(self, account: Account) -> str:
+    def _lease_id(self, account: Account) -> str:
         return f"lease:{self._owner}:{new_id()}:{account.id}"
 
     async def _watch(self) -> None:
@@ -322,7 +322,7 @@ def _exactly(account: Account, amount: int) -> HoldRequest:
     return HoldRequest(least=whole, tight=whole, whole=whole)
 
 
-def _room(leases: Iterable[OutageLease], accounts: Iterable[Account], ask: HoldRequest, unit: Unit) -> int:
+def _grantable(leases: Iterable[OutageLease], accounts: Iterable[Account], ask: HoldRequest, unit: Unit) -> int:
     """Returns the amount to grant, by the rules of `HoldRequest`. Raises StoreUnavailable if too little is left."""
     binding = zip(leases, accounts, strict=True)
     lefts = [lease.left for lease, account in binding if account.unit is unit and not account.targets]

@@ -61,7 +61,7 @@ class SqliteBudgets:
         try:
             granted = await asyncio.shield(step)
         except asyncio.CancelledError:  # the hold may exist already, or be made later
-            step.add_done_callback(self._give_back)
+            step.add_done_callback(self._release_if_granted)
             raise
         if granted is None:
             raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
@@ -69,9 +69,9 @@ class SqliteBudgets:
             self._rows.change(_SQL["granted"], (granted.granted.usd, granted.granted.thinking, request_id))
         return granted
 
-    def _give_back(self, step: "asyncio.Future[Reservation | Refused | None]") -> None:
-        if step.exception() is None and isinstance(made := step.result(), Reservation):
-            self.settle(made, [0] * len(made.holds))
+    def _release_if_granted(self, step: "asyncio.Future[Reservation | Refused | None]") -> None:
+        if step.exception() is None and isinstance(reservation := step.result(), Reservation):
+            self.settle(reservation, [0] * len(reservation.holds))
 
     async def extend(
         self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
@@ -100,8 +100,8 @@ class SqliteBudgets:
 
     async def recover(self, now_ms: int) -> int:
         lease = (now_ms + self._lease_ms, self._journal.owner)
-        count, lost = await self._journal.call(lambda connection: _recover(connection, lease, now_ms))
-        for request_id, account, charged in lost:
+        count, unheld = await self._journal.call(lambda connection: _recover(connection, lease, now_ms))
+        for request_id, account, charged in unheld:
             _log.error("request %s was charged %d in %s, where it held nothing", request_id, charged, account)
         return count
 
@@ -111,8 +111,8 @@ class SqliteBudgets:
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         def step(connection: sqlite3.Connection) -> list[Balance]:
-            standings = [_standing(connection, account, account.window_start_ms) for account in accounts]
-            return [Balance(at.spent, at.held) for at in standings]
+            rows = [_balance_row(connection, account, account.window_start_ms) for account in accounts]
+            return [Balance(row.spent, row.held) for row in rows]
 
         return await self._journal.call(step)
 
@@ -143,7 +143,7 @@ class SqliteBudgets:
     async def close(self, identifier: str, now_ms: int) -> Child | None:
         def step(connection: sqlite3.Connection) -> Child | None:
             for (below,) in connection.execute(_SQL["below"], (identifier,)).fetchall():
-                _end(connection, below, now_ms)
+                _close_child(connection, below, now_ms)
             return _find(connection, identifier)
 
         return await self._journal.call(step)
@@ -156,9 +156,9 @@ def _recover(
     connection.execute(_SQL["charge_dead"], (now_ms,))
     recovered = connection.execute(_SQL["recover"], (now_ms,)).rowcount
     _close_expired(connection, now_ms)
-    lost = connection.execute("SELECT request_id, account, charged FROM bookings WHERE state = 'lost'").fetchall()
+    unheld = connection.execute("SELECT request_id, account, charged FROM bookings WHERE state = 'lost'").fetchall()
     connection.execute("UPDATE bookings SET state = 'settled' WHERE state = 'lost'")
-    return recovered, lost
+    return recovered, unheld
 
 
 # Account balances
@@ -174,7 +174,7 @@ class AccountRow(Struct):
         return Refused(account=self.account, spent=self.spent, held=self.held, needed=needed)
 
 
-def _standing(connection: sqlite3.Connection, account: Account, window_start_ms: int) -> AccountRow:
+def _balance_row(connection: sqlite3.Connection, account: Account, window_start_ms: int) -> AccountRow:
     """Returns the account's balance in a window; in a rolling window, open holds of any age count."""
     if account.since_ms == account.window_start_ms:
         row = connection.execute(_SQL["window"], (account.id, window_start_ms)).fetchone()
@@ -184,7 +184,7 @@ def _standing(connection: sqlite3.Connection, account: Account, window_start_ms:
     return AccountRow(account, spent, held, account.limit - spent - held)
 
 
-def _shut(connection: sqlite3.Connection, account: Account, now_ms: int) -> bool:
+def _is_closed(connection: sqlite3.Connection, account: Account, now_ms: int) -> bool:
     """Whether the account is a split-off budget that takes no new request: closed, expired or unknown."""
     return account.scope == SPLIT and connection.execute(_SQL["open_child"], (account.id, now_ms)).fetchone() is None
 
@@ -200,31 +200,31 @@ def _reserve(
     """Reserves in all accounts; returns None if the request has bookings already."""
     if connection.execute(_SQL["known"], (request_id,)).fetchone() is not None:
         return None
-    standings, usd, thinking = [], _NO_LIMIT, _NO_LIMIT
-    lacking, refused = set[str](), None
+    rows, usd, thinking = [], _NO_LIMIT, _NO_LIMIT
+    short_targets, refused = set[str](), None
     for account in accounts:
-        at, needed = _standing(connection, account, account.window_start_ms), account.needs(ask.least)
+        at, needed = _balance_row(connection, account, account.window_start_ms), account.needs(ask.least)
         # A request that needs nothing is not refused, not even by an overdrawn account.
-        short = account.hard and at.left < needed and needed > 0
-        if (short and not account.targets) or _shut(connection, account, now_ms):
+        is_short = account.hard and at.left < needed and needed > 0
+        if (is_short and not account.targets) or _is_closed(connection, account, now_ms):
             return at.refusal(needed)
-        if short:
-            lacking |= account.targets
+        if is_short:
+            short_targets |= account.targets
             refused = at.refusal(needed) if refused is None or not refused.passing else refused
-        standings.append((at, short))
+        rows.append((at, is_short))
         # The least that is left in the accounts that apply to every target.
         if account.hard and not account.size and not account.targets:
             usd = min(usd, at.left) if account.unit is Unit.USD else usd
             thinking = min(thinking, at.left) if account.unit is not Unit.USD else thinking
-    if refused is not None and ask.targets and lacking.issuperset(ask.targets):
+    if refused is not None and ask.targets and short_targets.issuperset(ask.targets):
         return refused
     granted = Amount(ask.granted(Unit.USD, usd), ask.granted(Unit.THINKING, thinking))
     holds, rates = [], []
-    for at, short in standings:
+    for at, is_short in rows:
         account = at.account
         if account.size:
             rates.append((account, at.left - account.size))
-        if short:
+        if is_short:
             continue
         amount = account.needs(granted)
         if account.targets and account.hard:
@@ -232,11 +232,11 @@ def _reserve(
         holds.append(account.hold(amount))
         connection.execute(_SQL["hold"], (request_id, account.id, account.window_start_ms, amount))
     connection.execute(_SQL["granted"], (granted.usd, granted.thinking, request_id))
-    room = Amount(_rest(usd, granted.usd), _rest(thinking, granted.thinking))
+    room = Amount(_remaining(usd, granted.usd), _remaining(thinking, granted.thinking))
     return Reservation(request_id, granted, tuple(holds), room, tuple(rates))
 
 
-def _rest(left: int, granted: int) -> int:
+def _remaining(left: int, granted: int) -> int:
     return max(0, left - granted) if left < _NO_LIMIT else 0
 
 
@@ -251,8 +251,8 @@ def _extend(
     for hold in holds:
         account = accounts[hold.account]
         if account.hard:
-            left = _standing(connection, account, hold.window_start_ms).left
-            lefts.append((hold.unit, 0 if _shut(connection, account, now_ms) else left))
+            left = _balance_row(connection, account, hold.window_start_ms).left
+            lefts.append((hold.unit, 0 if _is_closed(connection, account, now_ms) else left))
     extra = growth(more, lefts)
     for hold in holds:
         connection.execute(_SQL["extend"], (extra.of(hold.unit), reservation.request_id, hold.account))
@@ -267,8 +267,8 @@ def _split(connection: sqlite3.Connection, parent: Account, child: Child, now_ms
     """Opens a child and holds its limit in the parent; returns None if the id is in use."""
     if connection.execute(_SQL["known"], (child.id,)).fetchone() is not None:
         return None
-    at = _standing(connection, parent, parent.window_start_ms)
-    if at.left < child.limit or child.outlives(parent) or _shut(connection, parent, now_ms):
+    at = _balance_row(connection, parent, parent.window_start_ms)
+    if at.left < child.limit or child.outlives(parent) or _is_closed(connection, parent, now_ms):
         return at.refusal(child.limit)
     replaces = msgspec.json.encode(child.replaces).decode()
     row = structs.asdict(child) | {"replaces": replaces, "unit": child.unit.value}
@@ -287,10 +287,10 @@ def _close_expired(connection: sqlite3.Connection, now_ms: int) -> None:
     """Closes expired children that hold nothing, deepest first: a child's own open children are holds in it."""
     while expired := connection.execute(_SQL["expired"], (now_ms,)).fetchall():
         for (identifier,) in expired:
-            _end(connection, identifier, now_ms)
+            _close_child(connection, identifier, now_ms)
 
 
-def _end(connection: sqlite3.Connection, identifier: str, now_ms: int) -> None:
+def _close_child(connection: sqlite3.Connection, identifier: str, now_ms: int) -> None:
     connection.execute("UPDATE children SET closed_ms = ? WHERE id = ? AND closed_ms IS NULL", (now_ms, identifier))
     connection.execute(_SQL["follow"], (identifier,))
 

@@ -164,7 +164,7 @@ def declared(settings: Settings, ledger: Ledger) -> Sequence[Budget]:
     with ledger.reading() as connection:
         raised = limits(connection)
         accounts = BudgetAccounts([budget.with_limits(raised) for budget in policy])
-        return [*accounts.budgets, *accounts.of_keys(callers(connection).values())]
+        return [*accounts.budgets, *accounts.key_limits(callers(connection).values())]
 
 
 def units(budgets: Sequence[Budget]) -> Mapping[str, Unit]:
@@ -223,7 +223,7 @@ def _counting(booking: Booking, budgets: Sequence[Budget], at_ms: int) -> Accoun
     if budget is None:
         # A child budget; accounts of budgets that the policy no longer has limit nothing.
         return None if value else Account(id=name, budget=name, scope="", limit=1, hard=False)
-    account = budget.pot(value, at_ms)
+    account = budget.account_of(value, at_ms)
     if booking.window_start_ms < account.since_ms:
         return None
     return structs.replace(account, window_start_ms=booking.window_start_ms, hard=False, targets=frozenset())

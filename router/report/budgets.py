@@ -121,9 +121,9 @@ async def measured(store: BudgetStore, pots: Sequence[BudgetAccount]) -> list[Bu
 async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[BudgetAccount]:
     """Returns a budget's accounts, or one full account if there are none yet. Raises `StoreUnavailable`."""
     if isinstance(budget, KeyLimit):
-        return [BudgetAccount(account=budget.pot(name, now_ms), budget=budget) for name in budget.keys]
+        return [BudgetAccount(account=budget.account_of(name, now_ms), budget=budget) for name in budget.keys]
     values = sorted(await store.values(budget.id, budget.span(now_ms).since)) if budget.divided else []
-    accounts = [budget.pot(value, now_ms) for value in values] or [budget.full(now_ms)]
+    accounts = [budget.account_of(value, now_ms) for value in values] or [budget.full(now_ms)]
     return [BudgetAccount(account=account, budget=budget) for account in accounts]
 
 
@@ -265,7 +265,7 @@ def binds(budget: Budget) -> str:
 
 def spent_in_window(connection: Connection, key: Key) -> list[int]:
     """Returns a list with the key's cost in its limit's current window, in nano-USD; empty if it has no limit."""
-    limit = BudgetAccounts(()).of_key(key.caller())
+    limit = BudgetAccounts(()).key_limit(key.caller())
     if limit is None:
         return []
     ours = LabelFilter("key", frozenset({key.terms.name}))

@@ -128,8 +128,8 @@ def pause(server: RedisProcess, *stores: Any) -> None:
     """The server stands still, and what these ask of it is given up soon."""
     for link in [store.server.link for store in stores]:
         if link is not None:
-            link.patience_s = 0.05
-            link.look()  # its timer was set for the patience before
+            link.timeout_s = 0.05
+            link.check_overdue()  # its timer was set for the patience before
     server.pause()
 
 

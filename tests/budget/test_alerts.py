@@ -78,14 +78,14 @@ class Gateway:
 
     async def book(self, watched: Budget, amount: int, value: str = "", now: int = NOW) -> None:
         self.spent += 1
-        held = await self.store.reserve(f"{id(self)}-{self.spent}", [watched.pot(value, now)], exactly(0), NOW)
+        held = await self.store.reserve(f"{id(self)}-{self.spent}", [watched.account_of(value, now)], exactly(0), NOW)
         assert isinstance(held, Reservation)
         self.store.settle(held, [amount])
 
     async def spend(self, watched: Budget, amount: int = 6 * USD, value: str = "", now: int = NOW) -> None:
         """And looks at what was spent."""
         await self.book(watched, amount, value, now)
-        self.alerts.touch(watched.pot(value, now))
+        self.alerts.touch(watched.account_of(value, now))
         await self.alerts.tick(now)
 
     async def delivered(self) -> None:
@@ -132,7 +132,7 @@ async def test_each_share_is_told_once_with_what_the_rule_saw(gateway: Gateway) 
 
 @at_gateway
 async def test_what_did_not_fit_the_limit_before_a_raise_says_nothing_of_the_new_one(gateway: Gateway) -> None:
-    gateway.alerts.refuse(gateway.watch().pot("", NOW))
+    gateway.alerts.refuse(gateway.watch().account_of("", NOW))
     await gateway.spend(gateway.watch(limit_usd=Decimal(100)), USD)
     await gateway.delivered()
     assert gateway.hook.got == []
@@ -206,7 +206,7 @@ async def test_a_ledger_that_is_locked_delays_an_alert_and_loses_none(gateway: G
     await gateway.journal.committed()
     with closing(sqlite3.connect(gateway.path, isolation_level=None)) as blocker:
         blocker.execute("BEGIN IMMEDIATE")
-        gateway.alerts.touch(watched.pot("", NOW))
+        gateway.alerts.touch(watched.account_of("", NOW))
         await gateway.alerts.tick(NOW)
         assert not gateway.hook.got
         blocker.execute("ROLLBACK")

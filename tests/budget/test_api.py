@@ -159,14 +159,14 @@ def test_a_key_sees_the_pots_that_bind_it_each_day_full_again(served: Served) ->
         assert served.get(identifier, "alice").body == served.listed("alice")[1]
     assert served.get("per-session", "alice", x_lowpass_session="s").body["value"] == "s"
     assert served.get(key="alice", x_lowpass_sesion="s").wrong == (400, "x-lowpass-sesion")
-    served.spend("r", [EVERYONE.pot("", NOW)], 99 * USD)
+    served.spend("r", [EVERYONE.account_of("", NOW)], 99 * USD)
     assert served.get("everyone", "alice").body["remaining"] == 1
     served.now += 24 * HOUR
     assert served.get("everyone", "alice").body["remaining"] == 100
 
 
 def test_what_a_pot_says(served: Served) -> None:
-    charged = [PER_KEY.pot("alice", NOW), THOUGHTS.pot("red", NOW)]
+    charged = [PER_KEY.account_of("alice", NOW), THOUGHTS.account_of("red", NOW)]
     served.spend("r1", charged, USD // 3, 1_200)
     served.hold("r2", charged, 1, 300)
     named = {"id": "per-key|alice", "budget": "per-key", "scope": "key", "value": "alice", "window": "month"}
@@ -186,14 +186,14 @@ def test_what_is_not_there_or_another_s(
     served: Served, key: str, status: int, param: str | None, identifiers: tuple[str, ...]
 ) -> None:
     if not served.get("per-key|bob", "bob").body["spent"]:
-        served.spend("r", [PER_KEY.pot("bob", NOW)], 5)
+        served.spend("r", [PER_KEY.account_of("bob", NOW)], 5)
     for identifier in identifiers:
         assert served.get(identifier, key).wrong == (status, param), identifier
 
 
 def test_reports_see_every_pot_that_exists_and_budgets_without_one(served: Served) -> None:
-    served.spend("r1", [PER_KEY.pot("bob", NOW), PER_SESSION.pot("s", NOW)], 5)
-    served.hold("r2", [PER_KEY.pot("alice", NOW)], 7)
+    served.spend("r1", [PER_KEY.account_of("bob", NOW), PER_SESSION.account_of("s", NOW)], 5)
+    served.hold("r2", [PER_KEY.account_of("alice", NOW)], 7)
     child = served.split("per-key", "bob", {"limit_usd": 1}).body["id"]
     rows = served.listed("reader")
     pots = ["everyone", "per-key|alice", "per-key|bob", "per-session|s", "team/thoughts", "bobs", "tagged", "each"]
@@ -203,7 +203,7 @@ def test_reports_see_every_pot_that_exists_and_budgets_without_one(served: Serve
     assert served.get("per-key|bob", "reader").body == rows[2]
     assert served.get("per-key|carol", "reader").body["remaining"] == 10
     assert served.get(child, "reader").body == rows[-1]
-    served.spend("r3", [PER_SESSION.pot("t", NOW)], 5)
+    served.spend("r3", [PER_SESSION.account_of("t", NOW)], 5)
     several = served.get("per-session", "reader")
     assert several.wrong == (400, "id")
     assert "per-session|s, per-session|t" in several.body["error"]["message"]
@@ -256,7 +256,7 @@ def test_no_child_outlives_the_window_of_its_parent(
 
 
 def test_more_than_is_left_is_refused_as_a_request_would_be(served: Served) -> None:
-    served.spend("r", [PER_KEY.pot("alice", NOW)], 7 * USD)
+    served.spend("r", [PER_KEY.account_of("alice", NOW)], 7 * USD)
     reply = served.split("per-key", "alice", {"limit_usd": 3.5})
     error = reply.body["error"]
     assert (reply.status, error["code"], reply.headers["x-should-retry"]) == (402, "budget_exceeded", "false")
@@ -266,7 +266,7 @@ def test_more_than_is_left_is_refused_as_a_request_would_be(served: Served) -> N
     assert (much.status, much.body["error"]["budget"]["needed"]) == (402, 1_000_000_000)
     assert much.headers["x-should-retry"] == "false"
     assert served.split("per-key", "alice", {"limit_usd": 3}).status == 201
-    served.hold("r2", [PER_KEY.pot("ann", NOW)], 7 * USD)
+    served.hold("r2", [PER_KEY.account_of("ann", NOW)], 7 * USD)
     passing = served.split("per-key", "ann", {"limit_usd": 3.5})  # requests in progress stand in the way
     assert (passing.status, passing.headers["x-should-retry"], passing.headers["retry-after"]) == (402, "true", "1")
 
@@ -331,7 +331,7 @@ def test_a_budget_of_the_policy_can_t_be_closed(served: Served) -> None:
 
 def test_an_open_gateway_shows_everything_and_one_pot_for_all_who_have_no_key(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
-        served.spend("r", [PER_KEY.pot("", NOW)], 5 * USD)
+        served.spend("r", [PER_KEY.account_of("", NOW)], 5 * USD)
         pot = served.get("per-key").body
         assert (pot["id"], pot["value"], pot["remaining"]) == ("per-key|", None, 5)
         assert ids(served.listed())[:2] == ["everyone", "per-key|"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.budget.outage import Local, OutageBudgets
+from router.budget.outage import LocalReservation, OutageBudgets
 from router.budget.redis.store import RedisBudgets
 from router.types.account import LEASE_MS, Account, Amount, Balance, HoldRequest, Refused, Reservation, StoreUnavailable
 from router.types.clock import now_ms
@@ -250,7 +250,7 @@ class Chaos:
                 return
             if isinstance(granted, Reservation):
                 self.open.append((at, granted))
-                self.local += isinstance(granted, Local)
+                self.local += isinstance(granted, LocalReservation)
 
     async def settle(self) -> None:
         self.random.shuffle(self.open)

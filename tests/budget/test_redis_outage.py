@@ -81,7 +81,7 @@ async def test_a_slow_server_is_waited_for_while_it_answers(gateways: Gateways) 
     async with await asyncio.start_unix_server(trickle, path), gateways.opened(Secret(f"unix://{path}")) as store:
         link = store.server.link
         assert link is not None
-        link.patience_s = 0.8
+        link.timeout_s = 0.8
         slow.append(True)
         await asyncio.gather(*[hold(store, 10) for _ in range(500)])
         assert store.server.link is link

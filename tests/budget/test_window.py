@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from router.budget.budget import LIFETIME, PARTS, Budget, BudgetWindow, Calendar, calendar, rolling, step_ms
+from router.budget.budget import LIFETIME, STEPS_PER_WINDOW, Budget, BudgetWindow, Calendar, calendar, rolling, step_ms
 from router.types.request import seconds
 from tests.tables import data, each_row
 
@@ -88,7 +88,7 @@ def test_what_is_booked_counts_for_the_whole_length_and_at_most_a_step_longer(
 def test_a_rolling_window_has_about_a_hundred_steps(length: int, now: int) -> None:
     span = rolling(length, now)
     assert span.since <= span.start <= now
-    assert (span.start - span.since) / step_ms(length) <= PARTS + 2
+    assert (span.start - span.since) / step_ms(length) <= STEPS_PER_WINDOW + 2
 
 
 def budget(**fields: object) -> Budget:

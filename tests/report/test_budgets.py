@@ -58,7 +58,7 @@ def using(budget: Budget, held: int, charged: int | None, value: str = "") -> Wo
     async def work(store: SqliteBudgets) -> None:
         amount = Amount(held, held)
         ask = HoldRequest(least=amount, tight=amount, whole=amount)
-        granted = await store.reserve(f"r-{value}", [budget.pot(value, MONDAY_MS)], ask, MONDAY_MS)
+        granted = await store.reserve(f"r-{value}", [budget.account_of(value, MONDAY_MS)], ask, MONDAY_MS)
         assert not isinstance(granted, Refused)
         if charged is not None:
             store.settle(granted, [charged])
@@ -109,7 +109,7 @@ def test_each_pot_has_a_row_in_its_own_unit(tmp_path: Path) -> None:
 
 
 def test_a_budget_that_was_split_off_is_held_in_its_parent_and_has_a_row(tmp_path: Path) -> None:
-    pot, expires_ms = DAILY.pot("", MONDAY_MS), MONDAY_MS + 60_000
+    pot, expires_ms = DAILY.account_of("", MONDAY_MS), MONDAY_MS + 60_000
     of_daily = partial(Child, parent="daily", parent_window_ms=pot.window_start_ms, replaces=("daily",), key="")
     child = of_daily(id="child", unit=Unit.USD, limit=3_000_000, created_ms=MONDAY_MS, expires_at_ms=expires_ms)
 
@@ -140,7 +140,7 @@ EVERY_HOUR = [
 
 
 def standing(budget: Budget, spent: int = 0, value: str = "") -> BudgetStanding:
-    pot = budget.pot(value, NOW_MS) if value else budget.full(NOW_MS)
+    pot = budget.account_of(value, NOW_MS) if value else budget.full(NOW_MS)
     return BudgetStanding(BudgetAccount(account=pot, budget=budget), Balance(spent, 0))
 
 

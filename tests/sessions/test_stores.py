@@ -52,7 +52,7 @@ async def in_redis(url: Secret, ledger: Ledger, tag: str = "lowpass") -> AsyncIt
     journal = ledger.open_journal()
     budgets = RedisBudgets(url, journal, lambda: LedgerTotals((), (), hashes(taints(ledger))), LEASE_MS, tag)
     store = RedisSessions(budgets.server, budgets.server.keys.sessions, journal)
-    budgets.server.came.append(store.resume)
+    budgets.server.on_available.append(store.resume)
     await budgets.start()
     try:
         yield store

@@ -77,10 +77,10 @@ class BookingRows:
         now, kind = now_ms(), "lost_booking"
         self._journal.add(INCIDENT, (f"{kind}-{request_id}", now, kind, scope, subject, reason, now))
 
-    def followed(self, moved: Sequence[object]) -> None:
+    def followed(self, changes: Sequence[object]) -> None:
         """Writes changed bookings of children in their parents, given as six values each, as in lua/pot.lua."""
-        for at in range(0, len(moved), 6):
-            child, parent, _, held, spent, done = moved[at : at + 6]
+        for at in range(0, len(changes), 6):
+            child, parent, _, held, spent, done = changes[at : at + 6]
             if done:
                 self._journal.change(_SQL["folded"], (number(spent), str(child), str(parent)))
             else:
@@ -94,7 +94,7 @@ LARGEST = 2**53 - 1
 """Maximum amount, in nano-USD (nine million USD) or tokens: Lua counts in doubles."""
 CLOSED_MS = 35 * 86_400_000
 """Time in ms for which a closed child can be looked up."""
-_TRIES = 5
+_MAX_TRIES = 5
 
 
 class RedisChildren:
@@ -129,7 +129,7 @@ class RedisChildren:
         document = await self._server.ask("GET", self._keys.documents + identifier)
         return None if document is None else _read(document)
 
-    async def still_open(self) -> list[Child]:
+    async def open_children(self) -> list[Child]:
         identifiers = strings(await self._server.ask("SMEMBERS", self._keys.children))
         if not identifiers:
             return []
@@ -145,33 +145,33 @@ class RedisChildren:
         return accounts
 
     async def close(self, identifier: str, now_ms: int) -> Child | None:
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             child = await self.child(identifier)
             if child is None or child.closed_ms is not None:
                 return child
-            if await self._fold([*_below(child, await self.still_open()), child], now_ms):
+            if await self._close_in_order([*_descendants(child, await self.open_children()), child], now_ms):
                 return await self.child(identifier)
         raise RuntimeError(f"budget {identifier} could not be closed: new ones are split off all the time")
 
     async def close_expired(self, now_ms: int) -> None:
         """Closes expired children that hold nothing, deepest first: a child's own open children are holds in it."""
-        still = await self.still_open()
-        ends = {child.id for child in still if child.expires_at_ms is not None and child.expires_at_ms <= now_ms}
+        still = await self.open_children()
+        expired = {child.id for child in still if child.expires_at_ms is not None and child.expires_at_ms <= now_ms}
         tops = [child for child in still if child.parent not in {row.id for row in still}]
-        for child in [child for top in tops for child in (*_below(top, still), top) if child.id in ends]:
+        for child in [child for top in tops for child in (*_descendants(top, still), top) if child.id in expired]:
             held = await self._server.ask("HGET", self._keys.accounts + child.id, "h:0")
             if held in (None, "0"):
-                await self._fold([child], now_ms)
+                await self._close_in_order([child], now_ms)
 
-    async def _fold(self, children: Sequence[Child], now_ms: int) -> bool:
+    async def _close_in_order(self, children: Sequence[Child], now_ms: int) -> bool:
         """Closes children, given deepest first, their common ancestor last; False if another was split off since."""
-        keys, above = [self._keys.children], await self.ancestors(children[-1].id)
+        keys, ancestors = [self._keys.children], await self.ancestors(children[-1].id)
         arguments: list[Argument] = [CLOSED_MS, len(children)]
         for child in children:
             keys += (self._keys.accounts + child.id, self._keys.documents + child.id)
             arguments += (child.id, msgspec.json.encode(structs.replace(child, closed_ms=now_ms)))
-        keys += [self._keys.accounts + name for name in above]
-        reply = await self._server.run("close", keys, *arguments, *above)
+        keys += [self._keys.accounts + name for name in ancestors]
+        reply = await self._server.run("close", keys, *arguments, *ancestors)
         if reply[0]:
             self._rows.followed(reply[1:])
         return bool(reply[0])
@@ -181,9 +181,9 @@ def _read(document: object) -> Child:
     return msgspec.json.decode(str(document), type=Child)
 
 
-def _below(child: Child, among: Sequence[Child]) -> list[Child]:
+def _descendants(child: Child, among: Sequence[Child]) -> list[Child]:
     """Returns all descendants of a child, deepest first."""
-    return [below for row in among if row.parent == child.id for below in (*_below(row, among), row)]
+    return [below for row in among if row.parent == child.id for below in (*_descendants(row, among), row)]
 
 
 # Holds in Redis end by a settlement, which is sent in order and repeated until the server confirms it, or by recovery,
@@ -192,7 +192,7 @@ def _below(child: Child, among: Sequence[Child]) -> list[Child]:
 REPEATED, REPEATED_MS = 4_096, 1_200_000
 """Maximum number, and age in ms of the request, of settlements that a process repeats after Redis has lost its data;
 see `SETTLED_MS`."""
-DONE, LOST, NEEDS = 1, 3, 4
+DONE, LOST, NEEDS_ANCESTORS = 1, 3, 4
 """Reply codes of settle.lua: done; the request held nothing; the accounts above a child are needed."""
 
 _Held = list[tuple[str, int, int]]
@@ -208,9 +208,9 @@ class RequestEnd(Struct):
     holds: Sequence[Hold]
     charges: Sequence[int]
     drop: bool
-    unsure: bool = False
+    maybe_booked: bool = False
     """Whether it was sent without an answer, so that it may have been booked."""
-    above: Sequence[str] = ()
+    ancestors: Sequence[str] = ()
     """Ids of the accounts above those of the holds; they change too if a child is closed or overrun."""
 
     def charge(self, unit: Unit) -> int:
@@ -226,14 +226,14 @@ class Settlements:
         self._server, self._children, self._rows, self._owner = server, children, rows, owner
         self._open: dict[str, RequestEnd] = {}
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._climbing: set[asyncio.Task[None]] = set()
+        self._ancestor_tasks: set[asyncio.Task[None]] = set()
         self._number = 0
         self._settled = Latest[str, RequestEnd](REPEATED)
         """Settlements last confirmed by Redis, to repeat if it loses them before the ledger has them."""
         self._of = "", ""
         """Epoch and run id of the server that confirmed them."""
         self._lost: list[RequestEnd] = []
-        """Settlements of requests unknown to Redis, since the last `tell_lost`."""
+        """Settlements of requests unknown to Redis, since the last `report_lost`."""
         self.written: list[str] = []
         """Ids of requests whose rows are queued; Redis lists them as this process's until the ledger has the rows."""
 
@@ -264,49 +264,49 @@ class Settlements:
             self._send(ending)
 
     def _send(self, ending: RequestEnd) -> None:
-        head = ("drop" if ending.drop else "settle", ending.request_id, self._owner, SETTLED_MS)
+        header = ("drop" if ending.drop else "settle", ending.request_id, self._owner, SETTLED_MS)
         pairs = zip(ending.holds, ending.charges, strict=True)
         charges = [(hold.account, hold.window_start_ms, charge) for hold, charge in pairs]
-        touched, arguments = _ending(self._server.keys, head, charges, ending.above)
-        self._server.call("settle", touched, arguments, lambda reply: self._ended(ending, reply))
+        touched_keys, arguments = _settle_input(self._server.keys, header, charges, ending.ancestors)
+        self._server.call("settle", touched_keys, arguments, lambda reply: self._on_reply(ending, reply))
 
-    def _ended(self, ending: RequestEnd, reply: Reply | Exception) -> None:
+    def _on_reply(self, ending: RequestEnd, reply: Reply | Exception) -> None:
         if isinstance(reply, StoreUnavailable):
-            ending.unsure = True
-            self._wake(None)
+            ending.maybe_booked = True
+            self._wake_waiters(None)
             return
         if isinstance(reply, Exception):
             _log.error("request %s could not be settled: %s", ending.request_id, reply)
-        elif reply[0] == NEEDS:
-            task = asyncio.get_running_loop().create_task(self._look_above(ending, str(reply[1])))
-            self._climbing.add(task)
-            task.add_done_callback(self._climbing.discard)
+        elif reply[0] == NEEDS_ANCESTORS:
+            task = asyncio.get_running_loop().create_task(self._add_ancestors(ending, str(reply[1])))
+            self._ancestor_tasks.add(task)
+            task.add_done_callback(self._ancestor_tasks.discard)
             return
         else:
-            self._booked(ending, number(reply[0]), reply[1:])
+            self._note_booked(ending, number(reply[0]), reply[1:])
         self._open.pop(ending.request_id, None)
-        self._wake(next((waiting.number for waiting in self._open.values()), self._number + 1))
+        self._wake_waiters(next((waiting.number for waiting in self._open.values()), self._number + 1))
 
-    async def _look_above(self, ending: RequestEnd, child: str) -> None:
+    async def _add_ancestors(self, ending: RequestEnd, child: str) -> None:
         try:
-            ending.above = (*ending.above, *await self._children.ancestors(child))
+            ending.ancestors = (*ending.ancestors, *await self._children.ancestors(child))
             self._send(ending)
         except StoreUnavailable:
-            self._wake(None)
+            self._wake_waiters(None)
 
-    def _booked(self, ending: RequestEnd, how: int, moved: Sequence[object]) -> None:
-        if how == LOST:
+    def _note_booked(self, ending: RequestEnd, code: int, changes: Sequence[object]) -> None:
+        if code == LOST:
             self._lost.append(ending)
         # 0 means done before: either by this settlement, whose answer was lost, or by one that has written its rows.
-        if how or ending.unsure:
+        if code or ending.maybe_booked:
             if not ending.drop:
                 self._rows.settled(ending.request_id, ending.holds, ending.charges)
-            self._rows.followed(moved)
+            self._rows.followed(changes)
         if not ending.drop:
             self.written.append(ending.request_id)
             self._settled.put(ending.request_id, ending)
 
-    def tell_lost(self) -> None:
+    def report_lost(self) -> None:
         """Records an incident with the sum of settlements unknown to Redis, as after a rebuild from an older ledger."""
         if not self._lost:
             return
@@ -317,9 +317,9 @@ class Settlements:
         self._rows.lost(self._lost[-1].request_id, "store", "redis", reason)
         self._lost = []
 
-    def _wake(self, upto: int | None) -> None:
-        """Wakes the waiters for settlements before number `upto`; None wakes all, as the server is unavailable."""
-        while self._waiters and (upto is None or self._waiters[0][0] < upto):
+    def _wake_waiters(self, before: int | None) -> None:
+        """Wakes the waiters for settlements before number `before`; None wakes all, as the server is unavailable."""
+        while self._waiters and (before is None or self._waiters[0][0] < before):
             _, future = self._waiters.popleft()
             if not future.done():
                 future.set_result(None)
@@ -333,23 +333,23 @@ class Recovery:
     ) -> None:
         self._server, self._children, self._rows = server, children, rows
         self._owner, self._lease_ms = owner, lease_ms
-        self._quiet_until = 0.0
+        self._paused_until_s = 0.0
         self.policy, self.policies = "", frozenset[str]()
         """Hash of this process's policy, and the hashes of the policies of all gateways that use this server."""
 
     def resume(self) -> None:
         """Suspends recovery for one lease after an outage, in which no process could renew its lease."""
         if self._server.interruptions:
-            self._quiet_until = asyncio.get_running_loop().time() + self._lease_ms / 1000
+            self._paused_until_s = asyncio.get_running_loop().time() + self._lease_ms / 1000
 
     async def run(self) -> int:
         """Renews the lease and recovers dead processes; returns the number of requests charged."""
         keys = [self._server.keys.owners, self._server.keys.policies]
         dead, policies = await self._server.run("lease", keys, self._owner, self._lease_ms, self.policy)
         self.policies = frozenset(strings(policies))
-        if asyncio.get_running_loop().time() < self._quiet_until:
+        if asyncio.get_running_loop().time() < self._paused_until_s:
             return 0
-        return sum([await self._bury(owner) for owner in strings(dead)])
+        return sum([await self._recover_owner(owner) for owner in strings(dead)])
 
     async def reconcile(self, bookings: Iterable[tuple[str, str, int, int]]) -> None:
         """Writes rows for long-held bookings of the ledger whose end in Redis was never written, since the process
@@ -376,7 +376,7 @@ class Recovery:
         fields = strings(await self._server.ask("HGETALL", self._server.keys.requests + request_id))
         return dict(zip(fields[::2], fields[1::2], strict=True))
 
-    async def _bury(self, owner: str) -> int:
+    async def _recover_owner(self, owner: str) -> int:
         keys = self._server.keys
         requests = strings(await self._server.ask("SMEMBERS", keys.owned + owner))
         count = sum([await self._charge(owner, request_id) for request_id in requests])
@@ -393,7 +393,7 @@ class Recovery:
             return False
         held = _held(request)
         reply = await self._settle(owner, request_id, held, ())
-        if reply[0] == NEEDS:
+        if reply[0] == NEEDS_ANCESTORS:
             reply = await self._settle(owner, request_id, held, await self._children.ancestors(str(reply[1])))
         if reply[0] != DONE:
             return False
@@ -405,18 +405,18 @@ class Recovery:
         charges = [
             (account, start, 0 if account.startswith(PARALLEL_ACCOUNTS) else amount) for account, start, amount in held
         ]
-        touched, arguments = _ending(self._server.keys, ("recover", request_id, owner, RECOVERED_MS), charges, above)
-        return await self._server.run("settle", touched, *arguments)
+        keys, arguments = _settle_input(self._server.keys, ("recover", request_id, owner, RECOVERED_MS), charges, above)
+        return await self._server.run("settle", keys, *arguments)
 
 
-def _ending(
-    keys: RedisKeys, head: tuple[str, str, str, int], charges: _Held, above: Sequence[str]
+def _settle_input(
+    keys: RedisKeys, head: tuple[str, str, str, int], charges: _Held, ancestors: Sequence[str]
 ) -> tuple[list[str], list[Argument]]:
     """Returns the keys and arguments of settle.lua. `head`: mode, request id, owner, ms to remember the settlement."""
     _, request_id, owner, _ = head
-    touched = [keys.requests + request_id, keys.owned + owner, keys.owners]
-    touched += [keys.accounts + name for name in (*(account for account, _, _ in charges), *above)]
-    return touched, [*head, len(charges), *(value for charge in charges for value in charge), *above]
+    touched_keys = [keys.requests + request_id, keys.owned + owner, keys.owners]
+    touched_keys += [keys.accounts + name for name in (*(account for account, _, _ in charges), *ancestors)]
+    return touched_keys, [*head, len(charges), *(value for charge in charges for value in charge), *ancestors]
 
 
 def _held(request: Mapping[str, str]) -> _Held:

@@ -1,7 +1,7 @@
 """One connection to Redis for all requests.
 
 The `redis` package opens it, with TLS, users and Sentinel. Commands are pipelined: those of one turn of the event loop
-are sent in one write. While the server answers, commands wait, at most `SLOWEST_S`; if it is silent for `COMMAND_S`,
+are sent in one write. While the server answers, commands wait, at most `MAX_WAIT_S`; if it is silent for `COMMAND_S`,
 all waiting commands are answered with `RedisUnreachable`, and none is sent again.
 """
 
@@ -24,7 +24,7 @@ from router.types.target import Secret
 CONNECT_S = 1.0
 COMMAND_S = 2.0
 """Maximum time in seconds without any answer while commands wait; syncing a busy disk takes up to a second."""
-SLOWEST_S = 30.0
+MAX_WAIT_S = 30.0
 """Maximum time in seconds that a command waits while the server answers others."""
 GRACE_S = 0.02
 """Extra time in seconds after a limit has passed, so that a delayed event loop reads its sockets first."""
@@ -33,7 +33,7 @@ REDIRECTS = 3
 REFUSALS = (redis_errors.ResponseError, redis_errors.AuthenticationError)
 """Errors that the server returns for a refused command. After an AuthenticationError, the package disconnects."""
 Argument = str | int | bytes
-Answered = Callable[[object], None]
+OnReply = Callable[[object], None]
 """Callback for a reply: int, str, list, None or `redis.ResponseError`; or `RedisUnreachable`."""
 
 
@@ -52,26 +52,26 @@ class RedisConnection:
     """One connection, from `Servers.connect` until it fails or is closed."""
 
     def __init__(self, connection: AbstractConnection, gone: Callable[["RedisConnection"], None]) -> None:
-        self._connection, self._gone = connection, gone
+        self._connection, self._on_closed = connection, gone
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[float, Answered]] = deque()
+        self._waiting: deque[tuple[float, OnReply]] = deque()
         self._answered_at = 0.0
-        self._out: list[bytes] = []
-        self._to_write = asyncio.Event()
-        self._watch: asyncio.TimerHandle | None = None
-        self.patience_s = COMMAND_S
-        self.up = True
+        self._unsent: list[bytes] = []
+        self._has_unsent = asyncio.Event()
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self.timeout_s = COMMAND_S
+        self.is_open = True
         self._tasks = [self._loop.create_task(self._read()), self._loop.create_task(self._write())]
 
-    def send(self, command: tuple[Argument, ...], answered: Answered) -> None:
-        if not self.up:
-            answered(RedisUnreachable("not connected"))
+    def send(self, command: tuple[Argument, ...], on_reply: OnReply) -> None:
+        if not self.is_open:
+            on_reply(RedisUnreachable("not connected"))
             return
-        self._out.append(hiredis.pack_command(command))  # type: ignore[arg-type]
-        self._to_write.set()
-        self._waiting.append((self._loop.time(), answered))
-        if self._watch is None:
-            self._watch = self._loop.call_later(self.patience_s, self.look)
+        self._unsent.append(hiredis.pack_command(command))  # type: ignore[arg-type]
+        self._has_unsent.set()
+        self._waiting.append((self._loop.time(), on_reply))
+        if self._deadline_timer is None:
+            self._deadline_timer = self._loop.call_later(self.timeout_s, self.check_overdue)
 
     def ask(self, *command: Argument) -> "asyncio.Future[object]":
         """Sends a command and returns its reply, which may be a `redis.ResponseError`. Raises `RedisUnreachable`."""
@@ -80,18 +80,18 @@ class RedisConnection:
         return future
 
     def close(self, reason: str = "closed") -> None:
-        if not self.up:
+        if not self.is_open:
             return
-        self.up = False
-        if self._watch is not None:
-            self._watch.cancel()
+        self.is_open = False
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
         for task in self._tasks:
             task.cancel()
-        self._out.clear()
+        self._unsent.clear()
         waiting, self._waiting = self._waiting, deque()
-        for _, answered in waiting:
-            answered(RedisUnreachable(reason))
-        self._gone(self)
+        for _, on_reply in waiting:
+            on_reply(RedisUnreachable(reason))
+        self._on_closed(self)
 
     async def ended(self) -> None:
         """Waits, after `close`, until the connection's tasks have ended."""
@@ -118,25 +118,25 @@ class RedisConnection:
     async def _write(self) -> None:
         with suppress(redis_errors.RedisError):
             while True:
-                await self._to_write.wait()
-                self._to_write.clear()
-                out, self._out = b"".join(self._out), []
-                await self._connection.send_packed_command(out, check_health=False)
+                await self._has_unsent.wait()
+                self._has_unsent.clear()
+                data, self._unsent = b"".join(self._unsent), []
+                await self._connection.send_packed_command(data, check_health=False)
         self.close("the connection broke")
 
-    def look(self, *, late: bool = False) -> None:
+    def check_overdue(self, *, is_last_check: bool = False) -> None:
         """Closes the connection if an answer is overdue; one timer serves all commands."""
-        self._watch = None
+        self._deadline_timer = None
         if not self._waiting:
             return
         oldest, now = self._waiting[0][0], self._loop.time()
-        due = min(max(oldest, self._answered_at) + self.patience_s, oldest + max(self.patience_s, SLOWEST_S))
+        due = min(max(oldest, self._answered_at) + self.timeout_s, oldest + max(self.timeout_s, MAX_WAIT_S))
         if due > now:
-            self._watch = self._loop.call_at(due, self.look)
-        elif late:
+            self._deadline_timer = self._loop.call_at(due, self.check_overdue)
+        elif is_last_check:
             self.close("the server does not answer")
         else:
-            self._watch = self._loop.call_later(GRACE_S, lambda: self.look(late=True))
+            self._deadline_timer = self._loop.call_later(GRACE_S, lambda: self.check_overdue(is_last_check=True))
 
 
 def resolve(future: "asyncio.Future[Any]", reply: object) -> None:
@@ -154,13 +154,13 @@ def code(error: redis_errors.RedisError) -> str:
     return error.status_code or str(error).split(" ", 1)[0]
 
 
-_FORMS = (
+_URL_FORMS = (
     "redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…][/DATABASE], rediss://… (TLS, with ?ssl_ca_certs=FILE),"
     " redis+sentinel://[USER:PASSWORD@]SENTINEL[:PORT][,…]/SERVICE[/DATABASE] or unix://PATH"
 )
 _OPTIONS = {"ssl_ca_certs", "db"}
 Node = tuple[str, int]
-_SOCKET: Node = ("", 0)
+_UNIX_SOCKET: Node = ("", 0)
 """Placeholder node for the Unix socket named in the options."""
 
 
@@ -180,7 +180,7 @@ class Servers(Struct):
     def __str__(self) -> str:
         return str(self.options.get("path") or ",".join(f"{host}:{port}" for host, port in self.seeds))
 
-    async def connect(self, probe_key: str, gone: Callable[[RedisConnection], None]) -> RedisConnection:
+    async def connect(self, probe_key: str, on_closed: Callable[[RedisConnection], None]) -> RedisConnection:
         """Returns an authenticated connection to the server that stores `probe_key` (in a cluster, the node of its
         slot) and accepts writes.
 
@@ -188,9 +188,9 @@ class Servers(Struct):
         """
         nodes = [await self._master()] if self.service else dict.fromkeys([*self.seeds, *self.learned])
         failures = []
-        for node in nodes or (_SOCKET,):
+        for node in nodes or (_UNIX_SOCKET,):
             try:
-                return await self._follow(node, probe_key, gone)
+                return await self._follow(node, probe_key, on_closed)
             except RedisUnreachable as failure:
                 failures.append(str(failure))
         raise RedisUnreachable("; ".join(dict.fromkeys(failures)))
@@ -208,15 +208,15 @@ class Servers(Struct):
                 await client.aclose()
         return host, int(port)
 
-    async def _follow(self, node: Node, probe_key: str, gone: Callable[[RedisConnection], None]) -> RedisConnection:
+    async def _follow(self, node: Node, probe_key: str, closed: Callable[[RedisConnection], None]) -> RedisConnection:
         """Connects to `node`, and follows the redirects of a cluster to the node of `probe_key`."""
         for _ in range(REDIRECTS):
-            link = RedisConnection(await self._open(node), gone)
+            link = RedisConnection(await self._open(node), closed)
             try:
                 # A write, since a replica and a server with full memory or disk refuse it.
                 reply = await link.ask("SET", probe_key, 1, "PX", 1000)
                 if not isinstance(reply, redis_errors.MovedError):
-                    _accepted(reply, self)
+                    _check_accepted(reply, self)
                     # A server outside a cluster, or one that hides its nodes, refuses this command.
                     slots = await link.ask("CLUSTER", "SLOTS")
                     if isinstance(slots, list):
@@ -232,7 +232,7 @@ class Servers(Struct):
 
     async def _open(self, node: Node) -> AbstractConnection:
         options = {**self.options, "socket_timeout": CONNECT_S, "socket_connect_timeout": CONNECT_S}
-        if node != _SOCKET:
+        if node != _UNIX_SOCKET:
             options |= {"host": node[0], "port": node[1]}
         connection: AbstractConnection = self.kind(**options)
         try:
@@ -240,13 +240,13 @@ class Servers(Struct):
                 await connection.connect()  # type: ignore[no-untyped-call]
         except (redis_errors.RedisError, TimeoutError) as error:
             cause = error if isinstance(error, REFUSALS) else error.__cause__ or error.__context__
-            _accepted(cause, self)
+            _check_accepted(cause, self)
             if isinstance(cause, ssl.SSLCertVerificationError):
                 raise RedisRefused(
                     f"the certificate of Redis at {self} is not trusted ({cause.verify_message}):"
                     " name its authority with ?ssl_ca_certs=FILE"
                 ) from None
-            where = self if node == _SOCKET else f"{node[0]}:{node[1]}"
+            where = self if node == _UNIX_SOCKET else f"{node[0]}:{node[1]}"
             raise RedisUnreachable(f"Redis at {where} can't be reached ({type(error).__name__})") from None
         connection.socket_timeout = None  # `RedisConnection` has its own timer
         return connection
@@ -257,7 +257,7 @@ def servers(url: Secret) -> Servers:
     try:
         return _servers(url.reveal())
     except ValueError:
-        raise RedisRefused(f"the address of the Redis server can't be read: write {_FORMS}") from None
+        raise RedisRefused(f"the address of the Redis server can't be read: write {_URL_FORMS}") from None
 
 
 def _servers(url: str) -> Servers:
@@ -292,12 +292,12 @@ def _node(text: str, port: int) -> Node:
     return (host.strip("[]") or "localhost", int(given)) if colon else (text.strip("[]") or "localhost", port)
 
 
-_NOT_WELCOME = ("WRONGPASS", "NOAUTH", "NOPERM", "ERR", "Invalid")
+_ACCESS_ERRORS = ("WRONGPASS", "NOAUTH", "NOPERM", "ERR", "Invalid")
 
 
-def _accepted(reply: object, where: Servers) -> None:
+def _check_accepted(reply: object, where: Servers) -> None:
     if isinstance(reply, REFUSALS):
-        if code(reply) in _NOT_WELCOME:
+        if code(reply) in _ACCESS_ERRORS:
             raise RedisRefused(
                 f"Redis at {where} refuses this user, password or database ({code(reply)}):"
                 " correct LOWPASS_REDIS_URL, or allow the user its keys and commands"

@@ -23,7 +23,7 @@ RETRY_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Delays in seconds before successive attempts to reconnect; the last one repeats."""
 REBUILD_S = 20.0
 """Timeout in seconds for one part of a rebuild."""
-PART = 2_000
+BATCH = 2_000
 KEEP_MS = 400 * 86_400_000
 """Time in ms after which a rebuilt counter expires, longer than any window. Lifetime counters do not expire."""
 RESTORED = "restored"
@@ -36,7 +36,7 @@ SCRIPTS = ("reserve", "extend", "settle", "balances", "lease", "split", "close",
 _OLDEST = (6, 2)
 
 Reply = list[object]
-Answered = Callable[[Reply | Exception], None]
+OnReply = Callable[[Reply | Exception], None]
 _log = logging.getLogger(__name__)
 
 
@@ -80,14 +80,14 @@ class RedisServer:
         self.interruptions = 0
         self._servers = connection.servers(url)
         self._books, self._lease_ms = books, lease_ms
-        self.came: list[Callable[[], None]] = []
+        self.on_available: list[Callable[[], None]] = []
         """Callbacks for each time the server becomes available."""
         self.link: connection.RedisConnection | None = None
         self.epoch = self.run_id = ""
         """Id of the server's current counters; a rebuild changes it."""
-        self._mending: asyncio.Task[None] | None = None
+        self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
-        self._complaint = ""
+        self._last_error = ""
 
     @property
     def available(self) -> bool:
@@ -96,37 +96,37 @@ class RedisServer:
     async def start(self) -> None:
         """Connects; if the server can't be reached, keeps trying in the background. Raises `RedisRefused`."""
         try:
-            await self._stand()
+            await self._connect()
         except (connection.RedisUnreachable, StoreUnavailable) as error:
             _log.error("no budgets yet: %s; trying again", error)
-            self._mend()
+            self._reconnect()
 
     async def stop(self) -> None:
         self._closed = True
-        if self._mending is not None:
-            self._mending.cancel()
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
         if (link := self.link) is not None:
             link.close()
             await link.ended()
 
     def call(
-        self, name: str, keys: Sequence[str], arguments: Sequence[connection.Argument], answered: Answered
+        self, name: str, keys: Sequence[str], arguments: Sequence[connection.Argument], on_answer: OnReply
     ) -> None:
-        """Runs a script; calls `answered` with its reply, `StoreUnavailable`, or `RuntimeError` if the script fails."""
+        """Runs a script; calls `on_answer` with its reply, `StoreUnavailable`, or `RuntimeError` if it fails."""
         link = self.link
         if link is None:
-            answered(StoreUnavailable("the budget store can't be reached"))
+            on_answer(StoreUnavailable("the budget store can't be reached"))
             return
         # Plus one: the first key of every script is the epoch.
-        rest = (len(keys) + 1, self.keys.epoch, *keys, self.epoch, *arguments)
+        command = (len(keys) + 1, self.keys.epoch, *keys, self.epoch, *arguments)
 
-        def again(reply: object) -> None:
+        def on_first_reply(reply: object) -> None:
             if isinstance(reply, NoScriptError):
-                link.send(("EVAL", self._sources[name], *rest), lambda second: answered(self._judge(second)))
+                link.send(("EVAL", self._sources[name], *command), lambda second: on_answer(self._result_of(second)))
             else:
-                answered(self._judge(reply))
+                on_answer(self._result_of(reply))
 
-        link.send(("EVALSHA", self._digests[name], *rest), again)
+        link.send(("EVALSHA", self._digests[name], *command), on_first_reply)
 
     async def run(self, name: str, keys: Sequence[str], *arguments: connection.Argument) -> Reply:
         """Runs a script and returns its reply. Raises `StoreUnavailable`, and RuntimeError if the script fails."""
@@ -139,86 +139,86 @@ class RedisServer:
         if self.link is None:
             raise StoreUnavailable("the budget store can't be reached")
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.link.send(command, lambda reply: connection.resolve(future, self._judge(reply)))
+        self.link.send(command, lambda reply: connection.resolve(future, self._result_of(reply)))
         return await future
 
-    def _judge(self, reply: object) -> Reply | Exception:
+    def _result_of(self, reply: object) -> Reply | Exception:
         if isinstance(reply, connection.RedisUnreachable):
             return StoreUnavailable(f"the budget store is gone: {reply}")
         if not isinstance(reply, connection.REFUSALS):
             return reply  # type: ignore[return-value]
         inner = _INNER.search(str(reply))
         reason = inner[1] if inner is not None else connection.code(reply)
-        if reason in _OURS:
+        if reason in _SCRIPT_ERRORS:
             return RuntimeError(f"a budget script failed: {reply}")
         # Another epoch, moved, a replica, full, loading …: reconnecting handles each of them.
         if self.link is not None:
             self.link.close(reason)
         return StoreUnavailable(f"the budget store can't be used: {reason}")
 
-    def _gone(self, link: connection.RedisConnection) -> None:
+    def _on_closed(self, link: connection.RedisConnection) -> None:
         if link is self.link:
             self.link = None
             if not self._closed:
                 self.interruptions += 1
                 _log.error("the budget store is gone, connecting again")
-                self._mend()
+                self._reconnect()
 
-    def _mend(self) -> None:
-        if self._mending is None or self._mending.done():
-            self._mending = asyncio.get_running_loop().create_task(self._stand_again())
+    def _reconnect(self) -> None:
+        if self._reconnecting is None or self._reconnecting.done():
+            self._reconnecting = asyncio.get_running_loop().create_task(self._keep_connecting())
 
-    async def _stand_again(self) -> None:
+    async def _keep_connecting(self) -> None:
         tries = 0
         while self.link is None:
             await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
             tries += 1
             try:
-                await self._stand()
+                await self._connect()
             except (connection.RedisUnreachable, StoreUnavailable, connection.RedisRefused) as error:
-                if str(error) != self._complaint:  # each reason is logged once, not at every attempt
-                    self._complaint = str(error)
+                if str(error) != self._last_error:  # each reason is logged once, not at every attempt
+                    self._last_error = str(error)
                     _log.error("no budgets: %s", error)
             except Exception:
                 _log.exception("the budget store could not be made ready")
 
-    async def _stand(self) -> None:
-        link = await self._servers.connect(self.keys.probe, self._gone)
+    async def _connect(self) -> None:
+        link = await self._servers.connect(self.keys.probe, self._on_closed)
         try:
             for name, source in self._sources.items():
                 self._digests[name] = str(await answer(link, "SCRIPT", "LOAD", source))
-            self.epoch = await self._agree(link)
+            self.epoch = await self._current_epoch(link)
         except BaseException:
             link.close("not ready")
             raise
-        if not link.up:
+        if not link.is_open:
             raise connection.RedisUnreachable("the connection broke")
-        self.link, self._complaint = link, ""
+        self.link, self._last_error = link, ""
         _log.info("budgets are kept by Redis at %s", self._servers)
-        for came in self.came:
-            came()
+        for notify in self.on_available:
+            notify()
 
-    async def _agree(self, link: connection.RedisConnection) -> str:
+    async def _current_epoch(self, link: connection.RedisConnection) -> str:
         """Returns the epoch of the server's counters, after rebuilding them if there are none."""
         info = _info(await link.ask("INFO"))
         run = info.get("run_id", "")
         if await answer(link, "GET", self.keys.epoch) is None:
             await self._rebuild(link)
         elif info.get("aof_enabled") == "1" and await answer(link, "GET", self.keys.run) != run:
-            await _write_file_anew(link)
+            await _rewrite_append_only_file(link)
         epoch = await answer(link, "GET", self.keys.epoch)
         if epoch is None:
             raise StoreUnavailable("another process writes the counters")
         await answer(link, "SET", self.keys.run, run)
         self.run_id = run
         if not self.epoch:
-            self._advise(info)
+            self._check_settings(info)
         return str(epoch)
 
     async def _rebuild(self, link: connection.RedisConnection) -> None:
         """Rebuilds the counters from the ledger if the server is new or has lost its data, before any request is
         admitted. If several processes try, one of them does it."""
-        patience, link.patience_s = link.patience_s, REBUILD_S
+        timeout_s, link.timeout_s = link.timeout_s, REBUILD_S
         books = await asyncio.to_thread(self._books)
         accounts, requests = _fields(books)
         held = [name for name, fields in requests.items() if "o" in fields]
@@ -235,22 +235,22 @@ class RedisServer:
             for k, fields in accounts.items()
         ]
         for name, fields in requests.items():
-            keep: connection.Argument = SETTLED_MS if "s" in fields else RECOVERED_MS if "r" in fields else ""
-            hashes.append((keys.requests + name, keep, fields))
+            expires_ms: connection.Argument = SETTLED_MS if "s" in fields else RECOVERED_MS if "r" in fields else ""
+            hashes.append((keys.requests + name, expires_ms, fields))
         hashes += [(keys.sessions + name, "", dict.fromkeys(fields, 1)) for name, fields in books.sessions.items()]
-        me, epoch = new_id(), new_id()
+        rebuilder_id, epoch = new_id(), new_id()
         # At least one part is sent, since the last part sets the epoch.
-        for at in range(0, max(1, len(hashes)), PART):
-            part, last = hashes[at : at + PART], at + PART >= len(hashes)
-            arguments: list[connection.Argument] = [me, int(REBUILD_S * 1000), epoch if last else ""]
-            for _, keep, fields in part:
-                arguments += (keep, len(fields), *(value for field in fields.items() for value in field))
-            touched = [keys.epoch, keys.lock, *(key for key, _, _ in part)]
+        for at in range(0, max(1, len(hashes)), BATCH):
+            batch, last = hashes[at : at + BATCH], at + BATCH >= len(hashes)
+            arguments: list[connection.Argument] = [rebuilder_id, int(REBUILD_S * 1000), epoch if last else ""]
+            for _, expires_ms, fields in batch:
+                arguments += (expires_ms, len(fields), *(value for field in fields.items() for value in field))
+            touched = [keys.epoch, keys.lock, *(key for key, _, _ in batch)]
             if not await answer(link, "EVALSHA", self._digests["rebuild"], len(touched), *touched, *arguments):
                 break
-        link.patience_s = patience
+        link.timeout_s = timeout_s
 
-    def _advise(self, info: Mapping[str, str]) -> None:
+    def _check_settings(self, info: Mapping[str, str]) -> None:
         """Warns about settings with which the server may lose data. Raises `RedisRefused` if it is too old."""
         version = info.get("redis_version", "6.2")
         if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
@@ -271,7 +271,7 @@ async def windows(url: Secret, tag: str = "lowpass") -> Counter[tuple[str, int, 
         raise StoreUnavailable(str(error)) from None
     cursor: object = None
     while cursor != "0":
-        reply = await answer(link, "SCAN", str(cursor or 0), "MATCH", f"{keys.accounts}*", "COUNT", PART)
+        reply = await answer(link, "SCAN", str(cursor or 0), "MATCH", f"{keys.accounts}*", "COUNT", BATCH)
         cursor, names = reply if isinstance(reply, list) else ("0", [])
         for name in strings(names):
             fields = strings(await answer(link, "HGETALL", name))
@@ -283,7 +283,7 @@ async def windows(url: Secret, tag: str = "lowpass") -> Counter[tuple[str, int, 
     return amounts
 
 
-async def _write_file_anew(link: connection.RedisConnection) -> None:
+async def _rewrite_append_only_file(link: connection.RedisConnection) -> None:
     """Rewrites the server's append-only file after a restart, before anything is booked.
 
     A server that dies while writing leaves a part of a script's commands at the end of the file. At the next start, it
@@ -302,7 +302,7 @@ def _info(reply: object) -> dict[str, str]:
     return dict(line.split(":", 1) for line in str(reply).splitlines() if ":" in line)
 
 
-_OURS = ("ERR", "WRONGTYPE", "NOPERM")
+_SCRIPT_ERRORS = ("ERR", "WRONGTYPE", "NOPERM")
 # Before Redis 7, the error of a command in a script is quoted in the text of another error. A script whose first write
 # fails, for lack of memory, disk or a master, has written nothing.
 _INNER = re.compile(r": -([A-Z]+) ")

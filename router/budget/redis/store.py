@@ -31,7 +31,7 @@ Held = tuple[str, str, int, int]
 """A booking: request, account, window start (Unix ms), amount."""
 RECONCILE_EVERY = 6
 """Number of lease checks per comparison of the ledger with Redis: the first one, then one a minute."""
-MOST_TARGETS = 31
+MAX_TARGETS = 31
 """Maximum number of targets of a request that reserve.lua tells apart, by a bit each."""
 IDLE_SESSION_MS = 35 * DAY_MS
 """Time in ms without bookings after which a session's account is dropped: clients can start a new session anyway."""
@@ -59,16 +59,16 @@ class RedisBudgets:
         self.server = RedisServer(url, books, lease_ms=lease_ms, tag=tag)
         """The server, also used for session data, which is rebuilt together with the budgets."""
         self._keys, self.rows = self.server.keys, BookingRows(journal)
-        self._mine = self._keys.owned + owner
+        self._owned_key = self._keys.owned + owner
         self._held_long, self._recoveries = held_long, 0
-        self._bare: set[str] = set()
+        self._without_holds: set[str] = set()
         """Ids of open requests known to Redis without holds, since all their accounts are for targets left out."""
         children = RedisChildren(self.server, self.rows)
-        self.split, self.child, self.children = children.split, children.child, children.still_open
+        self.split, self.child, self.children = children.split, children.child, children.open_children
         self.close, self.expire = children.close, children.close_expired
         self._settlements = Settlements(self.server, children, self.rows, owner)
         self._recovery = Recovery(self.server, children, self.rows, owner, lease_ms)
-        self.server.came += (self._recovery.resume, self._settlements.resume)
+        self.server.on_available += (self._recovery.resume, self._settlements.resume)
 
     async def start(self) -> None:
         """Connects to the server, in the background if it can't be reached now. Raises `RedisRefused` if it will never
@@ -79,7 +79,7 @@ class RedisBudgets:
         """Settles what can be settled now, and disconnects."""
         await self.settled()
         with suppress(StoreUnavailable):
-            await self._let_go()
+            await self._release_settled()
         await self.server.stop()
 
     @property
@@ -105,7 +105,7 @@ class RedisBudgets:
             raise ValueError(f"budgets in Redis count to {LARGEST}, not to {largest}: lower the limit")
         if not self.server.available:
             raise StoreUnavailable("the budget store can't be reached")
-        keys, arguments = self._asked(request_id, accounts, ask, now_ms)
+        keys, arguments = self._reserve_arguments(request_id, accounts, ask, now_ms)
         try:
             reply = await self.server.run("reserve", keys, *arguments)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -114,15 +114,15 @@ class RedisBudgets:
             raise
         return self._granted(request_id, accounts, ask, reply)
 
-    def _asked(
+    def _reserve_arguments(
         self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> tuple[list[str], list[Argument]]:
         """Returns the keys and arguments of reserve.lua."""
         least, tight, whole = ask.least, ask.tight, ask.whole
-        keys = [self._keys.requests + request_id, self._mine, self._keys.owners]
+        keys = [self._keys.requests + request_id, self._owned_key, self._keys.owners]
         arguments: list[Argument] = [request_id, self._journal.owner, now_ms, self._lease_ms]
         arguments += (least.usd, tight.usd, whole.usd, least.thinking, tight.thinking, whole.thinking)
-        targets = ask.targets if len(ask.targets) <= MOST_TARGETS else ()
+        targets = ask.targets if len(ask.targets) <= MAX_TARGETS else ()
         arguments.append((1 << len(targets)) - 1)
         for account in accounts:
             keys += (self._keys.accounts + account.id, self._keys.values + account.budget)
@@ -133,10 +133,10 @@ class RedisBudgets:
     def _granted(
         self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, reply: Sequence[object]
     ) -> Reservation | Refused:
-        how, first, second, *rest = map(number, (*reply, 0, 0))
-        if how == 2:
+        code, first, second, *rest = map(number, (*reply, 0, 0))
+        if code == 2:
             raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
-        if how == 0:
+        if code == 0:
             account = accounts[first - 1]
             return Refused(account=account, spent=second, held=rest[0], needed=account.needs(ask.least))
         pairs = list(zip(accounts, rest, strict=False))
@@ -145,7 +145,7 @@ class RedisBudgets:
         rates = tuple([(account, left) for account, left in pairs if account.size])
         reservation = Reservation(request_id, Amount(first, second), holds, room, rates)
         if not holds:
-            self._bare.add(request_id)
+            self._without_holds.add(request_id)
         self.rows.held(reservation)
         return reservation
 
@@ -175,8 +175,8 @@ class RedisBudgets:
         """Queues the charges. Raises ValueError if they don't match the holds or are above `LARGEST`."""
         if len(charges) != len(reservation.holds) or not all(-LARGEST <= charge <= LARGEST for charge in charges):
             raise ValueError(f"request {reservation.request_id} needs charges, one a hold, of at most {LARGEST}")
-        if reservation.holds or reservation.request_id in self._bare:
-            self._bare.discard(reservation.request_id)
+        if reservation.holds or reservation.request_id in self._without_holds:
+            self._without_holds.discard(reservation.request_id)
             self._settlements.end(reservation.request_id, reservation.holds, charges)
 
     async def settled(self) -> None:
@@ -187,9 +187,9 @@ class RedisBudgets:
 
     async def recover(self, now_ms: int) -> int:
         """See `BudgetStore.recover`. Leases are timed by the server's clock."""
-        await self._let_go()
+        await self._release_settled()
         count = await self._recovery.run()
-        self._settlements.tell_lost()
+        self._settlements.report_lost()
         if self._recoveries % RECONCILE_EVERY == 0:
             with suppress(LedgerUnavailable):
                 await self._recovery.reconcile(await asyncio.to_thread(self._held_long))
@@ -197,12 +197,12 @@ class RedisBudgets:
         await self.expire(now_ms)
         return count
 
-    async def _let_go(self) -> None:
+    async def _release_settled(self) -> None:
         """Gives up settled requests once the ledger has their rows; until then, a recovery would write the rows."""
         if written := self._settlements.written:
             self._settlements.written = []
             await self._journal.committed()
-            await self.server.ask("SREM", self._mine, *written)
+            await self.server.ask("SREM", self._owned_key, *written)
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         arguments = [at for account in accounts for at in (account.window_start_ms, account.since_ms)]
@@ -216,8 +216,8 @@ class RedisBudgets:
 
 def _limits(account: Account, start: int, since: int, targets: Sequence[str] = ()) -> tuple[Argument, ...]:
     """Returns the arguments of reserve.lua and extend.lua for one account. `targets`: those of the request."""
-    some = sum(1 << at for at, target in enumerate(targets) if target in account.targets)
-    kind: Argument = "soft" if not account.hard else some if account.targets else "all"
+    target_bits = sum(1 << at for at, target in enumerate(targets) if target in account.targets)
+    kind: Argument = "soft" if not account.hard else target_bits if account.targets else "all"
     unit = 2 if account.unit is Unit.THINKING else 1
     return (account.id, unit, kind, int(account.scope == SPLIT), account.limit, start, since)
 
