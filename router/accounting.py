@@ -91,7 +91,7 @@ class Accounting(Struct, eq=False):
         `running` has the ids of all requests in progress. Returns the number charged."""
         lost = [row for name, row in self.open.items() if name not in running and not row.budget.reading]
         for settlement in lost:
-            settlement.lose()
+            settlement.charge_hold()
         return len(lost)
 
 
@@ -181,7 +181,7 @@ class Settlement(Struct, eq=False):
         if self._decision is not None:
             self.close(status, error)
 
-    def lose(self) -> None:
+    def charge_hold(self) -> None:
         self._open = False
         reservation = self.budget.reservation
         if reservation.holds:

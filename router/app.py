@@ -105,7 +105,7 @@ class Stores:
         self.store = self._leased = OutageBudgets(self._redis, self._within, rows.owner, self._redis.rows)
         server = self._redis.server
         sessions = self.sessions = RedisSessions(server, server.keys.sessions, rows)
-        server.came.append(sessions.resume)
+        server.on_available.append(sessions.resume)
 
     async def start(self) -> None:
         """Connects to the stores. Raises `SettingError` if the server can never be used."""

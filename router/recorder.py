@@ -22,8 +22,8 @@ from router.estimate.tokens import template
 from router.ledger import query
 from router.ledger.engines import prices
 from router.ledger.ledger import Ledger
-from router.ledger.outcomes import LearningFacts, load, newest, save, say, since
-from router.ledger.write import DRIFT, read
+from router.ledger.outcomes import LearningFacts, add_score, load, newest, save, since
+from router.ledger.write import DRIFT, reclassify
 from router.observe.metrics import Telemetry
 from router.outcomes.judge import Ask, Judging, Trust, case, overlap
 from router.outcomes.learning import Learning, OutcomeLog
@@ -60,7 +60,7 @@ class ServedContext(Struct, frozen=True):
 
 def learned_from(ledger: Ledger, targets: Mapping[str, Target]) -> tuple[TargetStats, set[str]]:
     """Returns what the ledger's latest attempts and its engines' prices teach, and the ids of their requests."""
-    learned, rows = TargetStats(), query.finished(ledger, LEARNED_FROM)
+    learned, rows = TargetStats(), query.latest_attempts(ledger, LEARNED_FROM)
     learned.measured.publish(prices(ledger))
     for row in rows:
         _learn(learned, row, targets)
@@ -204,7 +204,7 @@ class OutcomeRecorder:
             if not waiting:
                 return
             for decision, samples in await asyncio.to_thread(_read, waiting):
-                read(self._journal, decision, encode(explain(decision)))
+                reclassify(self._journal, decision, encode(explain(decision)))
                 for sample in samples:
                     self._learned.reread(sample)
             with suppress(LedgerUnavailable):
@@ -238,7 +238,7 @@ class OutcomeRecorder:
 
     def _say(self, about: LearningFacts, rows: Iterable[SourceScore]) -> None:
         for row in rows:
-            say(self._journal, row, about, now_ms())
+            add_score(self._journal, row, about, now_ms())
 
     def _consider(self, context: ServedContext, answer: VerifierRequest, number: int) -> None:
         judge = context.route.judge

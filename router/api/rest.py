@@ -22,7 +22,7 @@ from router.decide.explain import explain, with_reason
 from router.dispatch.refusals import ledger_down, store_down, unknown_model
 from router.errors import ClientError, invalid, unreadable
 from router.ledger.ledger import Ledger
-from router.ledger.outcomes import AnsweringAttempt, answered, say
+from router.ledger.outcomes import AnsweringAttempt, add_score, answered
 from router.ledger.query import decision
 from router.observe.metrics import Values, of_engines, page
 from router.pipeline import Pipeline
@@ -317,7 +317,7 @@ def feedback_routes(
                 weight=weight,
                 key=given.key or "",
             )
-            say(journal, row, attempt.about, now_ms())
+            add_score(journal, row, attempt.about, now_ms())
         await journal.committed()
         named = {"ids": given.ids} if given.id is None else {"id": given.id}
         return answer({"object": "feedback", **named, "score": score, "source": sources[wanted[0]]})

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from router.estimate.price import KIN
-from router.ledger.facts import ATTEMPTS, HOUR_MS, LATE, Label, Query, Sums
+from router.ledger.facts import ATTEMPTS, FINEST, HOUR_MS, Label, Query, Sums
 from router.ledger.rollups import sums
 from router.ledger.rows import Connection
 from router.ledger.write import BUCKETS
@@ -209,7 +209,7 @@ def _json(value: object) -> str:
 
 # Hourly roll-ups of the ledger → records, a few hours at a time to limit memory.
 
-BY = LATE.by
+BY = FINEST.by
 """Dimensions beside the hour. They are available even after the rows have expired."""
 MEASURES = (*("requests", "attempts", "cost", "own_cost", "recovered", "thinking_cost", "cache_saved"), *BUCKETS)
 

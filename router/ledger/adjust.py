@@ -161,11 +161,11 @@ def counts(line: Line, record: RequestRecord, target: str, units: Mapping[str, U
     budget, _, value = account.partition("|")
     if account.startswith(RATE_ACCOUNTS) or units.get(budget) is Unit.THINKING:
         return False
-    whole = record.request["cost"] or 0
-    there = sum(attempt["cost"] for attempt in record.attempts if attempt["target"] == target)
-    if budget not in units and charge == record.request["thinking"] and charge != whole:
+    total_cost = record.request["cost"] or 0
+    target_cost = sum(attempt["cost"] for attempt in record.attempts if attempt["target"] == target)
+    if budget not in units and charge == record.request["thinking"] and charge != total_cost:
         return False
-    return bool(value == target or charge == whole or (charge == there != 0))
+    return bool(value == target or charge == total_cost or (charge == target_cost != 0))
 
 
 # If rows and budgets are in different stores, a process that dies between its two commits leaves them unequal: one
@@ -200,16 +200,16 @@ def unequal(ledger: Ledger, books: Ledger, account: AccountOf, since_ms: int, un
     since = (least_id(now_ms() - COMPARED_MS),)
     with ledger.reading() as there, books.reading() as here:
         at_hold = there.execute(_SQL["at_hold"], since).fetchall()
-        late = [_row_at_hold(here, account, identifier, known) for identifier, *known in at_hold]
+        found = [_row_at_hold(here, account, identifier, known) for identifier, *known in at_hold]
         booked_at_hold = here.execute(_SQL["booked_at_hold"], since).fetchall()
-        late += [_booked_at_hold(there, here, account, identifier) for (identifier,) in booked_at_hold]
+        found += [_booked_at_hold(there, here, account, identifier) for (identifier,) in booked_at_hold]
         if books is not ledger:
             first = least_id(max(since_ms, progress(there, EXPIRED), progress(here, EXPIRED)))
             for span in hours(first, least_id(until_ms)):
                 written = {identifier for (identifier,) in there.execute(_SQL["born"], span)}
                 ended = here.execute(_SQL["ended_beside"], span).fetchall()
-                late += [_unwritten(here, identifier) for (identifier,) in ended if identifier not in written]
-    return [row for row in late if row is not None]
+                found += [_unwritten(here, identifier) for (identifier,) in ended if identifier not in written]
+    return [row for row in found if row is not None]
 
 
 def _unwritten(books: Connection, identifier: str) -> Unequal | None:
@@ -302,10 +302,10 @@ def learn_billing(
     `factors`: by target. `ratios`: by model, the factor of its price and the evidence.
     """
     before = billing(connection)
-    every = {name: (factor, "") for name, factor in factors.items()}
-    every |= {f"{PRICE}{model}": ratio for model, ratio in ratios.items()}
+    all_factors = {name: (factor, "") for name, factor in factors.items()}
+    all_factors |= {f"{PRICE}{model}": ratio for model, ratio in ratios.items()}
     with transaction(connection):
-        for name, (factor, evidence) in every.items():
+        for name, (factor, evidence) in all_factors.items():
             product = bounded(factor * before.get(name, 1.0))
             text = f"{source}: {evidence}" if evidence else source
             connection.execute(_SQL["learned"], (name, product, now_ms(), text))

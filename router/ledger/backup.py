@@ -55,14 +55,14 @@ def info(ledger: Ledger) -> Info:
     with ledger.reading() as connection:
         version = current(connection, ledger.dialect)
         past, live = connection.execute(_SQL["counts"]).fetchone()
-        gone = expired(connection)
+        expired_count = expired(connection)
         return Info(
             ledger=ledger.name,
             version=version,
             rows={table.name: table.count(connection) for table in tables(min(version, newest(ledger.dialect)))},
-            requests=past + live + gone,
+            requests=past + live + expired_count,
             past=past,
-            expired=gone,
+            expired=expired_count,
             bytes=ledger.size(connection),
             oldest_ms=connection.execute(_SQL["oldest"]).fetchone()[0],
             expired_until_ms=progress(connection, EXPIRED) or None,
@@ -74,13 +74,13 @@ def info(ledger: Ledger) -> Info:
 # `BackupHead`, the last a `BackupTail`, and each of the others a table's name and some of its rows.
 
 FORMAT = "lowpass ledger 1"
-MADE_BY_A_START = frozenset({"compatible", "engine_hours", "instance", "policies", "posteriors", "progress"})
+FILLED_AT_START = frozenset({"compatible", "engine_hours", "instance", "policies", "posteriors", "progress"})
 """Tables that have rows before the first request."""
 LARGEST_FRAME = 1 << 30
 """Maximum length of a frame in bytes; a file with a longer one is not a backup."""
 _LEVEL = 1
 """gzip level; the largest part of a ledger, its documents, is compressed already."""
-Told = Callable[[int], object]
+Progress = Callable[[int], object]
 """Callback that receives the number of rows processed so far."""
 
 
@@ -117,7 +117,7 @@ class NotEmpty(Exception):
 _Frame = tuple[str, list[list[Any]]]
 
 
-def backup(ledger: Ledger, file: Path, progress: Told = lambda _: None) -> BackupSize:
+def backup(ledger: Ledger, file: Path, progress: Progress = lambda _: None) -> BackupSize:
     """Writes a backup and reads it back; a gateway may go on writing meanwhile. Only the file's owner may read it, as
     it has the hashes of keys. On `FileExistsError`, `OSError` or `LedgerUnavailable`, no new file is left."""
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -140,33 +140,33 @@ def backup(ledger: Ledger, file: Path, progress: Told = lambda _: None) -> Backu
 def check(file: Path) -> BackupSize:
     """Reads a whole backup and returns its size. Raises `BackupBroken` and `OSError`."""
     counted: Counter[str] = Counter()
-    with _opened(file) as (head, packed):
+    with _open_backup(file) as (head, packed):
         for name, rows in _frames(file, packed):
             counted[name] += len(rows)
     return BackupSize(str(file), head.version, head.made_ms, dict(counted), file.stat().st_size)
 
 
-def restore(ledger: Ledger, file: Path, progress: Told = lambda _: None) -> BackupSize:
+def restore(ledger: Ledger, file: Path, progress: Progress = lambda _: None) -> BackupSize:
     """Restores a backup, completely or not at all, to a ledger that is missing or empty, and migrates it.
 
     Raises `NotEmpty`, `BackupBroken`, `LedgerTooNew`, `OSError` and `LedgerUnavailable`.
     """
-    copied = check(file)
-    if copied.version > newest(ledger.dialect):
-        raise LedgerTooNew(f"{file} is of version {copied.version} of the ledger: install a newer lowpass")
+    contents = check(file)
+    if contents.version > newest(ledger.dialect):
+        raise LedgerTooNew(f"{file} is of version {contents.version} of the ledger: install a newer lowpass")
     if version := ledger.version():
         with ledger.reading(any_version=True) as connection:
             _check_empty(ledger.name, connection, tables(version))
-    ledger.migrate(copied.version, lose_data=True)
+    ledger.migrate(contents.version, lose_data=True)
     try:
         with ledger.writing() as connection, transaction(connection, ledger.dialect.begin):
             _load(ledger, connection, file, progress)
     finally:
         ledger.migrate()
-    return copied
+    return contents
 
 
-def _write(ledger: Ledger, raw: BinaryIO, progress: Told) -> None:
+def _write(ledger: Ledger, raw: BinaryIO, progress: Progress) -> None:
     if ledger.version() == 0:
         raise LedgerUnavailable(f"there is no ledger in {ledger.name} yet: `lowpass serve` makes it")
     counted: Counter[str] = Counter()
@@ -177,26 +177,26 @@ def _write(ledger: Ledger, raw: BinaryIO, progress: Told) -> None:
         version = current(connection, ledger.dialect)
         if version > newest(ledger.dialect):
             raise LedgerTooNew(f"{ledger.name} has version {version}: a newer lowpass knows all of it, and backs it up")
-        _frame(packed, BackupHead(FORMAT, version, now_ms()))
+        _write_frame(packed, BackupHead(FORMAT, version, now_ms()))
         for table in tables(version):
             for rows in table.pages(connection):
-                _frame(packed, (table.name, [list(row) for row in rows]))
+                _write_frame(packed, (table.name, [list(row) for row in rows]))
                 counted[table.name] += len(rows)
                 progress(counted.total())
-        _frame(packed, BackupTail(dict(counted)))
+        _write_frame(packed, BackupTail(dict(counted)))
 
 
-def _frame(packed: gzip.GzipFile, content: BackupHead | BackupTail | _Frame) -> None:
+def _write_frame(packed: gzip.GzipFile, content: BackupHead | BackupTail | _Frame) -> None:
     data = msgspec.msgpack.encode(content)
     packed.write(len(data).to_bytes(4, "big") + data)
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[tuple[BackupHead, gzip.GzipFile]]:
+def _open_backup(file: Path) -> Iterator[tuple[BackupHead, gzip.GzipFile]]:
     """Opens a backup and reads its head. Raises `BackupBroken` if that, or anything read later, is damaged."""
     try:
         with gzip.open(file, "rb") as packed:
-            head = msgspec.msgpack.decode(_next(packed), type=BackupHead)
+            head = msgspec.msgpack.decode(_read_frame(packed), type=BackupHead)
             if head.format != FORMAT:
                 raise BackupBroken(f"{file} is no backup that this lowpass can read")
             yield head, packed
@@ -207,14 +207,14 @@ def _opened(file: Path) -> Iterator[tuple[BackupHead, gzip.GzipFile]]:
 def _frames(file: Path, packed: gzip.GzipFile) -> Iterator[_Frame]:
     """Yields the frames of rows. Raises `BackupBroken` if a table has not as many rows as the tail states."""
     counted: Counter[str] = Counter()
-    while isinstance(frame := msgspec.msgpack.decode(_next(packed), type=_Frame | BackupTail), tuple):
+    while isinstance(frame := msgspec.msgpack.decode(_read_frame(packed), type=_Frame | BackupTail), tuple):
         counted[frame[0]] += len(frame[1])
         yield frame
     if frame.rows != counted or packed.read(1):
         raise BackupBroken(f"{file} has not the rows that it says it has")
 
 
-def _next(packed: gzip.GzipFile) -> bytes:
+def _read_frame(packed: gzip.GzipFile) -> bytes:
     size = packed.read(4)
     length = int.from_bytes(size, "big")
     data = packed.read(length) if len(size) == 4 and length <= LARGEST_FRAME else b""
@@ -225,36 +225,36 @@ def _next(packed: gzip.GzipFile) -> bytes:
 
 def _check_empty(name: str, connection: Connection, known: Sequence[Table]) -> None:
     for table in known:
-        if table.name not in MADE_BY_A_START and (count := table.count(connection)):
+        if table.name not in FILLED_AT_START and (count := table.count(connection)):
             raise NotEmpty(
                 f"{name} is not empty ({table.name}: {count:,}), and nothing is written over it: move it aside,"
                 " or name another LOWPASS_HOME or LOWPASS_DATABASE_URL"
             )
 
 
-def _load(ledger: Ledger, connection: Connection, file: Path, progress: Told) -> None:
-    count, late = 0, list[_Frame]()
-    with _opened(file) as (head, packed):
+def _load(ledger: Ledger, connection: Connection, file: Path, progress: Progress) -> None:
+    count, deferred = 0, list[_Frame]()
+    with _open_backup(file) as (head, packed):
         known = {table.name: table for table in tables(head.version)}
         _check_empty(ledger.name, connection, tuple(known.values()))
-        for name in MADE_BY_A_START & known.keys():
+        for name in FILLED_AT_START & known.keys():
             connection.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of ours
         for name, rows in _frames(file, packed):
             if name not in known:
                 raise BackupBroken(f"{file} has a table that version {head.version} of the ledger has not")
-            if name in _LAST:
-                late.append((name, rows))
+            if name in _LOADED_LAST:
+                deferred.append((name, rows))
             else:
                 _insert(ledger, connection, known[name], rows)
             count += len(rows)
             progress(count)
-    for name, rows in sorted(late, key=lambda frame: _LAST.index(frame[0])):
+    for name, rows in sorted(deferred, key=lambda frame: _LOADED_LAST.index(frame[0])):
         _insert(ledger, connection, known[name], rows)
     if "outcomes" in known and ledger.dialect.recount:
         connection.execute(ledger.dialect.recount)
 
 
-_LAST = ("children", "budget_windows")
+_LOADED_LAST = ("children", "budget_windows")
 """Tables loaded last: by then, triggers have summed the bookings, without updating children, which did not exist."""
 
 

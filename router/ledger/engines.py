@@ -45,14 +45,14 @@ def prices(ledger: Ledger) -> dict[str, Price]:
         return {engine: price.price for engine, price in in_force(newest(connection)).items()}
 
 
-def history(connection: Connection, since_ms: int, until_ms: int, most: int) -> list[EnginePrice]:
-    """Returns up to `most` prices of a period in Unix ms (end excluded), newest first."""
-    return _read(EnginePrice, connection, "history", since_ms, until_ms, most)
+def history(connection: Connection, since_ms: int, until_ms: int, limit: int) -> list[EnginePrice]:
+    """Returns up to `limit` prices of a period in Unix ms (end excluded), newest first."""
+    return _read(EnginePrice, connection, "history", since_ms, until_ms, limit)
 
 
-def hours(connection: Connection, first: int, beyond: int) -> list[EngineHour]:
-    """Returns the statistics of Unix hours `first` to `beyond` (excluded)."""
-    return _read(EngineHour, connection, "hours", first, beyond)
+def hours(connection: Connection, first: int, end: int) -> list[EngineHour]:
+    """Returns the statistics of Unix hours `first` to `end` (excluded)."""
+    return _read(EngineHour, connection, "hours", first, end)
 
 
 def versions(connection: Connection) -> dict[str, Price]:

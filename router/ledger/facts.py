@@ -70,8 +70,8 @@ class Query(Struct, frozen=True, kw_only=True):
         by = [dimensions.index(name) for name in self.by]
         wanted = [measures.index(name) for name in self.measures]
         for labels, amounts in facts:
-            if all(where.holds(labels[place]) for place, where in conditions):
-                add(sums, tuple([labels[place] for place in by]), tuple([amounts[place] for place in wanted]))
+            if all(where.holds(labels[index]) for index, where in conditions):
+                add(sums, tuple([labels[index] for index in by]), tuple([amounts[index] for index in wanted]))
 
 
 class RowsExpired(Exception):
@@ -97,24 +97,24 @@ JUDGE = "judge"
 """Value of `route` in requests that ask a judge about another request's answer (`router.pipeline.JUDGED`)."""
 HOUR_MS = 3_600_000
 QUARTER_MS = 900_000
-STEP = 1.25
+BUCKET_RATIO = 1.25
 """Ratio of neighbouring edges of time buckets; percentiles are accurate to 12 %."""
-EDGES_MS = tuple(sorted({round(STEP**power) for power in range(66)}))
+EDGES_MS = tuple(sorted({round(BUCKET_RATIO**power) for power in range(66)}))
 """Lower edges of time buckets in ms, from 1 ms to half an hour."""
-EDGES_US = tuple(sorted({round(10 * STEP**power) for power in range(62)}))
+EDGES_US = tuple(sorted({round(10 * BUCKET_RATIO**power) for power in range(62)}))
 """Lower edges of time buckets in µs, from 10 µs to ten seconds."""
 LEVELS = 5
 """Number of levels of difficulty, each a fifth of 0 … 1."""
-BUDGETS = (1_024, 4_096, 16_384)
+BUDGET_EDGES = (1_024, 4_096, 16_384)
 """Upper edges of the groups of thinking budgets in tokens; ungrouped, every number would be a label."""
 
 
-def _bucket(value: str, edges: Sequence[int]) -> str:
+def _bucket_sql(value: str, edges: Sequence[int]) -> str:
     """Returns SQL for the greatest edge not above `value`; nested, so that each row takes few comparisons."""
     if len(edges) == 1:
         return str(edges[0])
     middle = len(edges) // 2
-    low, high = _bucket(value, edges[:middle]), _bucket(value, edges[middle:])
+    low, high = _bucket_sql(value, edges[:middle]), _bucket_sql(value, edges[middle:])
     return f"CASE WHEN {value} < {edges[middle]} THEN {low} ELSE {high} END"
 
 
@@ -123,14 +123,14 @@ def level(difficulty: str) -> str:
     return f"CASE {steps} ELSE {LEVELS - 1} END"
 
 
-def _effort(control: str) -> str:
+def _effort_sql(control: str) -> str:
     number = f"CAST(SUBSTR({control}, 8) AS BIGINT)"
-    steps = " ".join(f"WHEN {number} <= {most} THEN 'budget<={most}'" for most in BUDGETS)
-    budget = f"CASE {steps} ELSE 'budget>{BUDGETS[-1]}' END"
+    steps = " ".join(f"WHEN {number} <= {edge} THEN 'budget<={edge}'" for edge in BUDGET_EDGES)
+    budget = f"CASE {steps} ELSE 'budget>{BUDGET_EDGES[-1]}' END"
     return f"CASE WHEN {control} LIKE 'budget=%' THEN {budget} ELSE {control} END"
 
 
-def _sum(sum: str = "1", when: str = "") -> str:
+def _measure_sql(sum: str = "1", when: str = "") -> str:
     return f"CASE WHEN {when} THEN COALESCE({sum}, 0) ELSE 0 END" if when else f"COALESCE({sum}, 0)"
 
 
@@ -140,10 +140,10 @@ _SQL = patterns(
     quarter_ms=str(QUARTER_MS),
     judge=JUDGE,
     difficulty=level("r.difficulty"),
-    effort=_effort("a.thinking"),
-    total_ms=_bucket("a.total_ms", (0, *EDGES_MS)),
-    first_ms=_bucket("a.first_ms", (0, *EDGES_MS)),
-    overhead_us=_bucket("r.overhead_us", (0, *EDGES_US)),
+    effort=_effort_sql("a.thinking"),
+    total_ms=_bucket_sql("a.total_ms", (0, *EDGES_MS)),
+    first_ms=_bucket_sql("a.first_ms", (0, *EDGES_MS)),
+    overhead_us=_bucket_sql("r.overhead_us", (0, *EDGES_US)),
     input_tokens=INPUT_TOKENS,
     output_tokens=OUTPUT_TOKENS,
 )
@@ -155,17 +155,17 @@ _SQL = patterns(
 # targets, with pass rates; else they are the targets that would have been tried, without pass rates.
 
 OFFERS = "offers"
-_OF_OFFERS = (
+_OFFER_NAMES = (
     *("hour", "route", "class", "task", "difficulty", "chosen", "candidate", "taken", "explored", "strategy"),
     *("app", "template"),
 )
 """Dimensions of the table "offers"; `taken`: 1 if the candidate was chosen."""
-_WHERE_ANSWERED = ("expected", "rated", "pass_e4", "actual")
-_SUMS_OF_OFFERS = ("requests", "answered", *_WHERE_ANSWERED, *(f"answered_{name}" for name in _WHERE_ANSWERED))
+_OFFER_AMOUNTS = ("expected", "rated", "pass_e4", "actual")
+_OFFER_MEASURES = ("requests", "answered", *_OFFER_AMOUNTS, *(f"answered_{name}" for name in _OFFER_AMOUNTS))
 """Measures of the table "offers". `expected`: candidate's expected cost in nano-USD; `rated`: number with a pass rate;
 `pass_e4`: sum of pass rates in ten-thousandths; `actual`: request's final charge in nano-USD, whichever target
 answered; `answered_…`: the same, over answered requests only."""
-_NONE = (0,) * len(_WHERE_ANSWERED)
+_NO_AMOUNTS = (0,) * len(_OFFER_AMOUNTS)
 
 
 def offered(document: str, request: Sequence[Any]) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
@@ -177,22 +177,22 @@ def offered(document: str, request: Sequence[Any]) -> Iterator[tuple[tuple[Label
     except msgspec.DecodeError:
         return
     level = min(LEVELS - 1, int(difficulty * LEVELS))
-    about = (started_ms // HOUR_MS, route, data_class, task, level, decision.chosen)
+    first = (started_ms // HOUR_MS, route, data_class, task, level, decision.chosen)
     known = decision.classification
-    rest = (decision.explored or None, decision.strategy, known.app or None, known.template or None)
+    others = (decision.explored or None, decision.strategy, known.app or None, known.template or None)
     candidates = [(row.target, row.cost_nano, 1, round(row.p * 10_000)) for row in decision.weighed]
     if not candidates:
         candidates = [(row.target, nano_from_usd(row.cost_usd), 0, 0) for row in decision.considered]
     for target, expected, rated, rate in candidates:
         sums = (expected, rated, rate, cost or 0)
         taken = int(target == decision.chosen)
-        yield (*about, target, taken, *rest), (1, answered, *sums, *(sums if answered else _NONE))
+        yield (*first, target, taken, *others), (1, answered, *sums, *(sums if answered else _NO_AMOUNTS))
 
 
-DIMENSIONS: Mapping[str, Mapping[str, str]] = {ATTEMPTS: _SQL["dimensions"], OFFERS: dict.fromkeys(_OF_OFFERS, "")}
+DIMENSIONS: Mapping[str, Mapping[str, str]] = {ATTEMPTS: _SQL["dimensions"], OFFERS: dict.fromkeys(_OFFER_NAMES, "")}
 MEASURES: Mapping[str, Mapping[str, str]] = {
-    ATTEMPTS: {name: _sum(**row) for name, row in _SQL["measures"].items()},
-    OFFERS: dict.fromkeys(_SUMS_OF_OFFERS, ""),
+    ATTEMPTS: {name: _measure_sql(**row) for name, row in _SQL["measures"].items()},
+    OFFERS: dict.fromkeys(_OFFER_MEASURES, ""),
 }
 """Table → measure → its SQL, empty for offers."""
 
@@ -221,7 +221,7 @@ class Grouping(Struct, frozen=True):
 GROUPINGS = tuple(
     Grouping(name, tuple(by)) for name, some in table("ledger/data/groupings.yaml").items() for by in some
 )
-LATE = [grouping for grouping in GROUPINGS if grouping.table == ATTEMPTS][-1]
+FINEST = [grouping for grouping in GROUPINGS if grouping.table == ATTEMPTS][-1]
 """The finest grouping of attempts. It has nearly as many sums as rows, and is summed only when the rows expire."""
 
 

@@ -78,13 +78,13 @@ class GroupJournal(ABC):
         self.available = True
         self._loop = asyncio.get_running_loop()
         self._queued = Transaction()
-        self._under_way: Transaction | None = None
+        self._in_progress: Transaction | None = None
         self._backlog: list[Item] = []
         """Statements of failed commits, to be written before anything else."""
-        self._behind = 0
+        self._backlog_size = 0
         """Number of statements in the backlog after the last transaction."""
-        self._handed, self._written = SimpleQueue[Transaction | None](), SimpleQueue[Transaction]()
-        self._due = False
+        self._handed_over, self._written = SimpleQueue[Transaction | None](), SimpleQueue[Transaction]()
+        self._has_work = False
         """Whether anything is queued or being written."""
         self._retry: asyncio.TimerHandle | None = None
         self.dropped = 0
@@ -95,7 +95,7 @@ class GroupJournal(ABC):
     @property
     def waiting(self) -> int:
         """Number of statements that are not committed yet."""
-        return len(self._queued) + self._behind + (0 if self._under_way is None else len(self._under_way))
+        return len(self._queued) + self._backlog_size + (0 if self._in_progress is None else len(self._in_progress))
 
     @abstractmethod
     def _write(self, transaction: Transaction) -> None:
@@ -104,19 +104,19 @@ class GroupJournal(ABC):
 
     def add(self, statement: str, row: Row) -> None:
         self._queued.rows.setdefault(statement, []).append(row)
-        if not self._due:
-            self._due = True
+        if not self._has_work:
+            self._has_work = True
             self._loop.call_soon(self._hand_over)
 
     def change(self, statement: str, row: Row) -> None:
         self._queued.changes.append((statement, row))
-        if not self._due:
-            self._due = True
+        if not self._has_work:
+            self._has_work = True
             self._loop.call_soon(self._hand_over)
 
     def committed(self) -> Awaitable[None]:
         future = self._loop.create_future()
-        if self._due:
+        if self._has_work:
             self._queued.waiters.append(future)
         else:
             future.set_result(None)
@@ -124,17 +124,17 @@ class GroupJournal(ABC):
 
     def then(self, follower: Callable[[], None]) -> None:
         """Calls `follower` when everything queued so far is committed; at once if nothing is queued."""
-        if self._due:
+        if self._has_work:
             self._queued.followers.append(follower)
         else:
             follower()
 
     def _hand_over(self) -> None:
-        self._under_way, self._queued = self._queued, Transaction()
-        self._handed.put(self._under_way)
+        self._in_progress, self._queued = self._queued, Transaction()
+        self._handed_over.put(self._in_progress)
 
     def _write_forever(self) -> None:
-        while (transaction := self._handed.get()) is not None:
+        while (transaction := self._handed_over.get()) is not None:
             try:
                 self._write(transaction)
             except Exception as error:
@@ -146,10 +146,10 @@ class GroupJournal(ABC):
     def _finish(self, *, wait: bool = False) -> None:
         if self._written.empty() and not wait:  # `flush` has finished it already
             return
-        transaction, queued, self._under_way = self._written.get(), self._queued, None
-        self._behind = len(self._backlog)
+        transaction, queued, self._in_progress = self._written.get(), self._queued, None
+        self._backlog_size = len(self._backlog)
         if transaction.error is not None:
-            self._refuse(transaction, transaction.error)
+            self._fail(transaction, transaction.error)
             return
         if not self.available:
             dropped, self.dropped, self.available = self.dropped, 0, True
@@ -162,19 +162,19 @@ class GroupJournal(ABC):
         for waiter in transaction.waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._due = bool(queued.rows or queued.changes or queued.calls or queued.waiters or queued.followers)
-        if self._due:
+        self._has_work = bool(queued.rows or queued.changes or queued.calls or queued.waiters or queued.followers)
+        if self._has_work:
             self._loop.call_soon(self._hand_over)
 
-    def _refuse(self, transaction: Transaction, error: Exception) -> None:
+    def _fail(self, transaction: Transaction, error: Exception) -> None:
         """Fails the steps and waiters of a transaction; its rows stay in the backlog and are retried."""
         # The text of other exceptions may contain a value of a row.
-        why = error if isinstance(error, LedgerUnavailable | sqlite3.Error) else type(error).__name__
+        reason = error if isinstance(error, LedgerUnavailable | sqlite3.Error) else type(error).__name__
         if self.available:
-            _log.error("the ledger can't be written (%s), and is tried again every %s s", why, RETRY_S)
+            _log.error("the ledger can't be written (%s), and is tried again every %s s", reason, RETRY_S)
         self.available = False
         self._queued.followers[:0] = transaction.followers
-        unavailable = LedgerUnavailable(f"the ledger could not be written: {why}")
+        unavailable = LedgerUnavailable(f"the ledger could not be written: {reason}")
         for future in [*(future for _, future in transaction.calls), *transaction.waiters]:
             if not future.done():
                 future.set_exception(unavailable)
@@ -191,7 +191,7 @@ class SqliteJournal(GroupJournal):
         self._connection, self._reader = connect(path), connect(path)
         migrate(self._connection)
         self._connection.execute("PRAGMA wal_autocheckpoint = 0")
-        self._stuck = False
+        self._checkpoint_failed = False
         super().__init__(prefix)
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
@@ -206,8 +206,8 @@ class SqliteJournal(GroupJournal):
             future.set_exception(LedgerUnavailable("the ledger does not keep up"))
         else:
             self._queued.calls.append((operation, future))
-            if not self._due:
-                self._due = True
+            if not self._has_work:
+                self._has_work = True
                 self._loop.call_soon(self._hand_over)
         return future
 
@@ -225,11 +225,11 @@ class SqliteJournal(GroupJournal):
                     connection.execute(f"PRAGMA busy_timeout = {TRUNCATE_MS}")
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
-            if not self._stuck:
+            if not self._checkpoint_failed:
                 _log.error("the write-ahead log could not be moved into the ledger (%s), trying again", error)
-            self._stuck = True
+            self._checkpoint_failed = True
         else:
-            self._stuck = False
+            self._checkpoint_failed = False
 
     async def end(self) -> None:
         self.close()
@@ -238,7 +238,7 @@ class SqliteJournal(GroupJournal):
         if not self._thread.is_alive():
             return
         self.flush()
-        self._handed.put(None)
+        self._handed_over.put(None)
         self._thread.join()
         for follower in self._queued.followers:  # those of a last commit that failed
             follower()
@@ -247,7 +247,7 @@ class SqliteJournal(GroupJournal):
 
     def flush(self) -> None:
         """Blocks until everything queued has been tried once."""
-        if self._under_way is not None:
+        if self._in_progress is not None:
             self._finish(wait=True)
         if self._retry is not None:
             self._retry.cancel()
@@ -298,23 +298,23 @@ def connect(path: Path) -> sqlite3.Connection:
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
     connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_MS / 1000, check_same_thread=False)
-    _write_ahead(connection)
+    _set_wal_mode(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     # A trigger updates the parent's booking of a child's spending, and so fires again for each further ancestor.
     connection.execute("PRAGMA recursive_triggers = ON")
     return connection
 
 
-def _write_ahead(connection: sqlite3.Connection) -> None:
+def _set_wal_mode(connection: sqlite3.Connection) -> None:
     """Sets WAL mode, retrying for `BUSY_MS`: SQLite's own busy timeout does not apply when several processes open a
     new file at once."""
-    patience = time.monotonic() + BUSY_MS / 1000
+    deadline_s = time.monotonic() + BUSY_MS / 1000
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
                 raise
         time.sleep(0.01)
 

@@ -65,7 +65,7 @@ _LENGTH = 43
 """Number of random characters of a secret. With 54 symbols they have 247 bits, so plain SHA-256 is safe enough."""
 _LISTS = ("routes", "targets", "tags", "scopes")
 _ROTATE = "UPDATE keys SET hash = ?, previous_hash = hash, previous_until_ms = ? WHERE id = ?"
-_ENDED = "DELETE FROM previous_secrets WHERE until_ms <= ? OR (key_id = ? AND ? = 0)"
+_DELETE_ENDED = "DELETE FROM previous_secrets WHERE until_ms <= ? OR (key_id = ? AND ? = 0)"
 
 
 class Key(Struct, frozen=True, kw_only=True):
@@ -99,8 +99,8 @@ def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, st
     secret, key = _secret(), Key(id=new_id(), terms=terms, created_ms=now_ms(), expires_ms=terms.expires_ms)
     with transaction(connection):
         fields = structs.asdict(terms) | ({"window": None} if terms.limit_usd is None else {})
-        given = {name: value for name, value in fields.items() if value and name != "name"}
-        note(connection, actor, "key created", terms.name, {"id": key.id, **given})
+        stated = {name: value for name, value in fields.items() if value and name != "name"}
+        note(connection, actor, "key created", terms.name, {"id": key.id, **stated})
         if any(key.terms.name == terms.name and key.revoked_ms is None for key in every(connection)):
             raise ValueError(f"there is a key named '{terms.name}' already: revoke it first, or choose another name")
         row = _columns(terms) | {"id": key.id, "hash": sha256(secret.encode()).hexdigest()}
@@ -135,7 +135,7 @@ def rotate(connection: Connection, name_or_id: str, grace_ms: int, actor: str) -
         note(connection, actor, "key rotated", name_or_id, {"grace_s": grace_ms // 1000})
         key = in_force(connection, name_or_id)
         connection.execute(_SQL["previous"], (key.id, now))
-        connection.execute(_ENDED, (now, key.id, grace_ms))
+        connection.execute(_DELETE_ENDED, (now, key.id, grace_ms))
         connection.execute(_ROTATE, (sha256(secret.encode()).hexdigest(), now + grace_ms, key.id))
         return in_force(connection, key.id), secret
 

@@ -59,8 +59,8 @@ class Ledger(ABC):
         goal, self._readable = newest(self.dialect) if to is None else to, False
         with self._open() as connection:
             # A ledger of that version is not touched, so its database role needs no right to create tables.
-            there = current(connection, self.dialect) == goal
-            return goal if there else migrate(connection, self.dialect, to, lose_data=lose_data)
+            is_current = current(connection, self.dialect) == goal
+            return goal if is_current else migrate(connection, self.dialect, to, lose_data=lose_data)
 
     @contextmanager
     def reading(self, *, any_version: bool = False) -> Iterator[Connection]:

@@ -71,13 +71,13 @@ def migrate(
             # Gateways of an older version may run, and restart, beside newer ones.
             goal = max(goal, version)
         for number in range(max(version + 1, FIRST), goal + 1):
-            _run(connection, _scripts(dialect)[number])
+            _run_script(connection, _scripts(dialect)[number])
         losses = []
         for number in range(version, goal, -1):
             script = _scripts(dialect, ".down.sql")[number]
             rows = [(loss, connection.execute(f"{where} LIMIT 1").fetchone()) for loss, where in _LOSES.findall(script)]
             losses += [loss for loss, row in rows if row]
-            _run(connection, script)
+            _run_script(connection, script)
         if losses and not lose_data:
             raise WouldLose(f"version {goal} has no place for {', '.join(losses)}: --lose-data gives them up")
         if version != goal:
@@ -115,7 +115,7 @@ def newest(dialect: Dialect) -> int:
     return max(_scripts(dialect))
 
 
-def _run(connection: Connection, script: str) -> None:
+def _run_script(connection: Connection, script: str) -> None:
     """Runs a script statement by statement; triggers contain semicolons."""
     code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("--"))
     statement = ""
@@ -178,9 +178,9 @@ def tables(version: int) -> tuple[Table, ...]:
     """Returns the tables of a version in order of creation, found by running its migrations in memory."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, to=version)
-        made = []
+        found = []
         for (name,) in connection.execute(_TABLES).fetchall():
             columns, kinds, places = zip(*connection.execute(_COLUMNS, (name,)).fetchall(), strict=True)
             key = [column for place, column in sorted(zip(places, columns, strict=True)) if place]
-            made.append(Table(name, columns, tuple(key), "BLOB" in kinds))
-        return tuple(made)
+            found.append(Table(name, columns, tuple(key), "BLOB" in kinds))
+        return tuple(found)

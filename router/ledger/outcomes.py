@@ -44,7 +44,7 @@ class LearningFacts(Struct, frozen=True, kw_only=True):
         )
 
 
-class Told(Struct, frozen=True):
+class NewestScore(Struct, frozen=True):
     """The newest score that one source gave to a request's answer."""
 
     score: float | None
@@ -63,7 +63,7 @@ class AnsweringAttempt(Struct, frozen=True):
     attempt: int
     target: str
     about: LearningFacts
-    scores: Mapping[str, Told]
+    scores: Mapping[str, NewestScore]
     """Newest scores by source."""
 
 
@@ -95,7 +95,7 @@ class _Decision(Struct):
 decided = msgspec.json.Decoder(_Decision)
 
 
-def say(journal: Journal, score: SourceScore, about: LearningFacts, now_ms: int) -> None:
+def add_score(journal: Journal, score: SourceScore, about: LearningFacts, now_ms: int) -> None:
     """Adds a score, which replaces an earlier one by the same source; a repeated key adds nothing."""
     same = (score.request_id, score.attempt, score.source)
     row = (
@@ -152,16 +152,16 @@ def save(journal: Journal, name: str, position: int, state: bytes, now_ms: int) 
 
 def _answered(connection: Connection, identifier: str) -> AnsweringAttempt | None:
     record = rows.one(connection, identifier)
-    given = [row for row in record.attempts if row["outcome"] == "ok" and not row["passed_over"]] if record else []
-    if record is None or not given:
+    answering = [row for row in record.attempts if row["outcome"] == "ok" and not row["passed_over"]] if record else []
+    if record is None or not answering:
         return None
-    key, last = record.request["key_id"], given[-1]
+    key, last = record.request["key_id"], answering[-1]
     document = "" if record.decision is None else record.decision["document"]
     organisation = connection.execute("SELECT organisation FROM keys WHERE id = ?", (key,)).fetchone()
-    scores: dict[str, Told] = {}
+    scores: dict[str, NewestScore] = {}
     for source, score, weight, decides, own in connection.execute(_SQL["told"], (identifier,)).fetchall():
         before = scores[source].keys if source in scores else {}
-        scores[source] = Told(score, weight, bool(decides), {**before, **({own: score} if own else {})})
+        scores[source] = NewestScore(score, weight, bool(decides), {**before, **({own: score} if own else {})})
     return AnsweringAttempt(
         identifier,
         key,

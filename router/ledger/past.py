@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from router.ledger import rows as whole
+from router.ledger import rows as records
 from router.ledger.facts import HOUR_MS
 from router.ledger.ledger import Ledger
 from router.ledger.query import LONGEST_WINDOW_MS
@@ -39,7 +39,7 @@ def head(connection: Connection) -> str:
     return "" if row is None else str(row[0])
 
 
-def broken(connection: Connection) -> Iterator[tuple[int, int, str]]:
+def damaged_ranges(connection: Connection) -> Iterator[tuple[int, int, str]]:
     """Yields ranges of damaged rows: first and last position in `past_requests`, and what is wrong. Call it inside one
     transaction."""
     before, end = "", 0
@@ -56,24 +56,24 @@ def broken(connection: Connection) -> Iterator[tuple[int, int, str]]:
 
 
 def _digest(connection: Connection, first: int, last: int, before: str) -> str:
-    rows = _known(connection.execute(_SQL["requests"], (first, last)))
+    rows = _without_nulls(connection.execute(_SQL["requests"], (first, last)))
     ids = [str(row["id"]) for row in rows]
-    attempts, bookings = (_known(among(connection, _SQL[name], ids)) for name in ("attempts", "bookings_of"))
+    attempts, bookings = (_without_nulls(among(connection, _SQL[name], ids)) for name in ("attempts", "bookings_of"))
     named = ((rows, NAMED_OF_REQUESTS), (attempts, NAMED_OF_ATTEMPTS), (bookings, ("account",)))
     used = {line[name] for lines, names in named for line in lines for name in names if name in line}
     names_of = sorted(used, key=lambda name: (isinstance(name, str), name))  # texts occur in damaged rows only
     content: list[Any] = [before, first, last, rows, attempts, bookings]
     content += [among(connection, _SQL["names"], some).fetchall() for some in batched(names_of)]
-    return _hashed(content)
+    return _digest_of(content)
 
 
-def _hashed(content: object) -> str:
+def _digest_of(content: object) -> str:
     return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=16).hexdigest()
 
 
-def _known(rows: whole.SqlRows) -> list[dict[str, Any]]:
+def _without_nulls(rows: records.SqlRows) -> list[dict[str, Any]]:
     """Returns rows by column, without NULLs, so that a column added later changes no digest."""
-    return [{name: value for name, value in line.items() if value is not None} for line in whole.lines(rows)]
+    return [{name: value for name, value in line.items() if value is not None} for line in records.lines(rows)]
 
 
 # Seals protect rows outside the past: the audit log, corrections, and settled requests that have not moved yet. Each
@@ -100,7 +100,7 @@ def seal(connection: Connection, *subjects: str) -> None:
             position, digest = connection.execute(_SQL["last_seal"], (subject,)).fetchone() or (sealed, "")
             seals = []
             for identifier, (state, content) in _contents(connection, subject, ids).items():
-                position, digest = position + 1, _hashed([digest, position + 1, identifier, state, content])
+                position, digest = position + 1, _digest_of([digest, position + 1, identifier, state, content])
                 seals.append((subject, position, identifier, state, content, digest))
             insert(connection, "seals", _SEALED, seals)
             connection.execute(_SQL["set"], (SEALED + subject, position))
@@ -109,10 +109,10 @@ def seal(connection: Connection, *subjects: str) -> None:
 def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Returns id → state and digest of each row that exists, live or past; the digest covers what charges depend on."""
     if subject != "requests":
-        rows = _known(among(connection, f"SELECT * FROM {subject} WHERE id IN ({{}})", ids))  # noqa: S608
-        return {row["id"]: ("", _hashed(row)) for row in rows}
+        rows = _without_nulls(among(connection, f"SELECT * FROM {subject} WHERE id IN ({{}})", ids))  # noqa: S608
+        return {row["id"]: ("", _digest_of(row)) for row in rows}
     contents = {}
-    for record in whole.some(connection, ids):
+    for record in records.some(connection, ids):
         request = {name: value for name, value in record.request.items() if name not in _MUTABLE}
         bookings = [line for line in record.bookings if not line["account"].startswith(RATE_ACCOUNTS)]
         amounts = [(line["account"], line["window_start_ms"], line["charged"]) for line in bookings]
@@ -121,26 +121,26 @@ def _contents(connection: Connection, subject: str, ids: Sequence[str]) -> dict[
             amounts = []
         # Empty columns are left out, since they may have been added later.
         lines = [{k: v for k, v in line.items() if v not in (None, "", 0)} for line in (request, *record.attempts)]
-        contents[record.id] = request["state"], _hashed([lines, amounts])
+        contents[record.id] = request["state"], _digest_of([lines, amounts])
     return contents
 
 
-def looked_at(connection: Connection, subject: str) -> Iterator[tuple[int, str, str]]:
+def check_seals(connection: Connection, subject: str) -> Iterator[tuple[int, str, str]]:
     """Yields each seal's position, its row's id, and what is wrong (empty if nothing). Call it inside a transaction."""
     first = progress(connection, UNSEALED) if subject == "requests" else 0
     last, before, oldest = first, "", least_id(progress(connection, EXPIRED))
     while seals := connection.execute(_SQL["seals"], (subject, last)).fetchall():
         rows = _contents(connection, subject, sorted({identifier for _, identifier, *_ in seals}))
         for position, identifier, state, content, digest in seals:
-            row, says = rows.get(identifier), ""
-            chained = last == first > 0 or digest == _hashed([before, position, identifier, state, content])
+            found, problem = rows.get(identifier), ""
+            chained = last == first > 0 or digest == _digest_of([before, position, identifier, state, content])
             if position != last + 1 or not chained:
-                says = "its seal, or the one before, is not what was written"
-            elif row is None and (subject != "requests" or identifier >= oldest):
-                says = "it is gone"
-            elif row is not None and row != (state, content) and (row[0] == state or state != "recovered"):
-                says = "it is not what was written: a column, an attempt or a booking of it was changed, or is gone"
-            yield position, identifier, says
+                problem = "its seal, or the one before, is not what was written"
+            elif found is None and (subject != "requests" or identifier >= oldest):
+                problem = "it is gone"
+            elif found is not None and found != (state, content) and (found[0] == state or state != "recovered"):
+                problem = "it is not what was written: a column, an attempt or a booking of it was changed, or is gone"
+            yield position, identifier, problem
             last, before = position, digest
     if last < (sealed := progress(connection, SEALED + subject)):
         yield last, f"sealed from position {last + 1} to {sealed}", "the seals are gone"
@@ -149,8 +149,8 @@ def looked_at(connection: Connection, subject: str) -> Iterator[tuple[int, str, 
 def unseal(connection: Connection) -> None:
     """Drops the oldest seals whose requests are intact and have moved: the chain covers them now."""
     moved = 0
-    for position, identifier, says in islice(looked_at(connection, "requests"), 1_000):
-        if says or connection.execute(_SQL["still"].format("?"), (identifier,)).fetchone():
+    for position, identifier, problem in islice(check_seals(connection, "requests"), 1_000):
+        if problem or connection.execute(_SQL["still"].format("?"), (identifier,)).fetchone():
             break
         moved = position
     # The last of them stays, since the next seal is chained to it.
@@ -177,7 +177,7 @@ CAME_BACK_MS = 900_000
 than any answer takes."""
 MOVED, EXPIRED, SWEPT, UNSEALED, SEALED = "moved", "expired", "swept", "unsealed", "sealed "
 """Names of rows of `progress`; a subject follows `SEALED`."""
-_REST = 3
+_SLEEP_RATIO = 3
 """Ratio of sleep to the time of the transaction before, so that other processes can write."""
 
 _LIVE = (("live_decisions", "id"), ("live_attempts", "request_id"), ("live_requests", "id"))
@@ -232,15 +232,15 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
     with ledger.reading() as connection:
         ids = due(connection, now_ms, all_of_them=all_of_them)
     with ledger.writing() as connection:
-        documents = whole.Documents(connection)
+        documents = records.Documents(connection)
         for at in range(0, len(ids), CHUNK):
-            some = ids[at : at + CHUNK]
-            rows = whole.some(connection, some, documents)
+            chunk = ids[at : at + CHUNK]
+            rows = records.some(connection, chunk, documents)
             decisions = documents.compressed([record.decision for record in rows if record.decision is not None])
             began = time.perf_counter()
             with transaction(connection):
-                _move(connection, some, rows, decisions)
-            time.sleep(_REST * (time.perf_counter() - began))
+                _move(connection, chunk, rows, decisions)
+            time.sleep(_SLEEP_RATIO * (time.perf_counter() - began))
         connection.execute(_SQL["stray"], (least_id(progress(connection, EXPIRED)),))
         old = now_ms - HOUR_MS
         with transaction(connection):
@@ -252,14 +252,14 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
 
 
 def _move(
-    connection: Connection, ids: Sequence[str], rows: Sequence[RequestRecord], decisions: Sequence[whole.Compressed]
+    connection: Connection, ids: Sequence[str], rows: Sequence[RequestRecord], decisions: Sequence[records.Compressed]
 ) -> None:
     lock(connection)
     names = NameTable(connection)
     # If the answer to a commit is lost, rows are written again, perhaps after the first ones were moved.
-    there = {identifier for (identifier,) in among(connection, _SQL["moved"], ids)}
+    already_moved = {identifier for (identifier,) in among(connection, _SQL["moved"], ids)}
     # Another process may have moved the requests since they were read, and dropped them if they were old.
-    new = {identifier for (identifier,) in among(connection, _SQL["still"], ids)} - there
+    new = {identifier for (identifier,) in among(connection, _SQL["still"], ids)} - already_moved
     add(connection, names, [record for record in rows if record.id in new], [row for row in decisions if row[0] in new])
     among(connection, _SQL["booked_twice"], ids)
     if new:
@@ -287,7 +287,7 @@ def book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
 
 
 def add(
-    connection: Connection, names: NameTable, rows: Sequence[RequestRecord], decisions: Sequence[whole.Compressed]
+    connection: Connection, names: NameTable, rows: Sequence[RequestRecord], decisions: Sequence[records.Compressed]
 ) -> None:
     """Inserts compact rows of requests, attempts and decisions, without bookings; call it inside a transaction."""
     requests = [record.request for record in rows]
@@ -354,14 +354,14 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
             book_sums(connection, among(connection, _SQL["unbooked"], ids, "recovered").fetchall())
         for table, column in _OLD if ids else ():
             among(connection, f"DELETE FROM {table} WHERE {column} IN ({{}})", ids)  # noqa: S608 - names of ours
-    time.sleep(_REST * (time.perf_counter() - began))
+    time.sleep(_SLEEP_RATIO * (time.perf_counter() - began))
     return len(ids)
 
 
 def _sweep(connection: Connection, before_ms: int, now_ms: int) -> None:
     """Drops outcomes, undecided decisions, incidents, sums of bookings and windows that are of no use any more."""
     position = 0
-    while rows := connection.execute(_SQL["outcomes"], (position, whole.PARAMETERS)).fetchall():
+    while rows := connection.execute(_SQL["outcomes"], (position, records.PARAMETERS)).fetchall():
         position = rows[-1][0]
         old = [at for at, given_ms in rows if given_ms < before_ms]
         if not old:

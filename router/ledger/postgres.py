@@ -33,7 +33,7 @@ SETTING = "LOWPASS_DATABASE_URL"
 CONNECT_S = 3
 """Timeout in seconds of an attempt to connect; the client library's minimum is 2."""
 _SCHEMES = ("postgresql://", "postgres://")
-_SHAPE = f"{SETTING} is not a URL like postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+_BAD_URL = f"{SETTING} is not a URL like postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 
 class ServerAddress:
@@ -46,19 +46,19 @@ class ServerAddress:
         authority = rest.partition("/")[0].partition("?")[0]
         unclear = rest.count("@") != authority.count("@") or authority.count("@") > 1 or "#" in rest
         if not url.reveal().startswith(_SCHEMES) or unclear:
-            raise SettingError(f"{_SHAPE}: percent-encode what is special in the password")
+            raise SettingError(f"{_BAD_URL}: percent-encode what is special in the password")
         try:
             self._parts = {name: str(value) for name, value in conninfo_to_dict(url.reveal()).items()}
         except psycopg.Error:
-            raise SettingError(_SHAPE) from None
+            raise SettingError(_BAD_URL) from None
         host, port = self._parts.get("host", "localhost"), self._parts.get("port", "5432")
         self.name = f"postgresql://{host}:{port}/{self._parts.get('dbname', '')}"
         """Name for messages, without user and password."""
 
     def connect(self) -> psycopg.Connection:
         """Connects; blocks for at most `CONNECT_S` per host. Raises `LedgerUnavailable`."""
-        ours = {"connect_timeout": str(CONNECT_S), "fallback_application_name": "lowpass"}
-        address = make_conninfo("", **{**ours, **self._parts, "client_encoding": "utf8"})
+        defaults = {"connect_timeout": str(CONNECT_S), "fallback_application_name": "lowpass"}
+        address = make_conninfo("", **{**defaults, **self._parts, "client_encoding": "utf8"})
         try:
             return psycopg.Connection.connect(address, autocommit=True)
         except psycopg.Error as error:
@@ -79,7 +79,7 @@ _NUL = "\ufffd".encode()
 """Replacement for NUL, which PostgreSQL's text can't have and at which the client library would cut the text."""
 _WRONG_ROW = ("22", "23", "54")
 """SQLSTATE classes of errors of the row: an invalid value, a violated constraint, a program limit exceeded."""
-_OUT_OF_ORDER = ("08", "53", "57", "58")
+_SERVER_FAILURE = ("08", "53", "57", "58")
 """SQLSTATE classes of errors of the connection, resources, operator intervention (also timeouts), and the system."""
 
 
@@ -123,14 +123,14 @@ class _NumericLoader(Loader):
         return float(text) if b"." in text else int(text)
 
 
-_OTHER = -1
+_NO_ITEM = -1
 """Place of a result that belongs to no item of a transaction."""
 
 
 class StatementRefused(Exception):
     """The server refused a statement. The message has the kind of error and its place, never a value of a user."""
 
-    def __init__(self, result: PGresult, place: int = _OTHER) -> None:
+    def __init__(self, result: PGresult, place: int = _NO_ITEM) -> None:
         """`place`: index of the statement among the items of a transaction."""
         self.place = place
         self.state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
@@ -184,20 +184,20 @@ class PostgresConnection:
     `psycopg.pq`, since a cursor costs 50 µs per statement: https://www.psycopg.org/psycopg3/docs/api/pq.html
     """
 
-    def __init__(self, place: ServerAddress, *, read_only: bool = False) -> None:
-        self._connection = place.connect()
+    def __init__(self, address: ServerAddress, *, read_only: bool = False) -> None:
+        self._connection = address.connect()
         self._connection.adapters.register_loader("bool", _BoolLoader)
         self._connection.adapters.register_loader("numeric", _NumericLoader)
         self._pgconn: PGconn = self._connection.pgconn
         self._pgconn.nonblocking = 1
-        self._poll, self._within, self._until = select.poll(), 0.0, 0.0
+        self._poll, self._timeout_s, self._deadline_s = select.poll(), 0.0, 0.0
         if read_only:
             self.execute(_READ_ONLY)
             self.execute(f"SET LOCAL statement_timeout = {round(ANSWER_S * 1000)}")
 
     def execute(self, statement: str, values: Sequence[Sent] | Mapping[str, Sent] = (), /) -> Result:
         text, names = numbered(statement)
-        with self._talking(ANSWER_S):
+        with self._within_timeout(ANSWER_S):
             ordered = [values[name] for name in names] if isinstance(values, Mapping) else values
             self._pgconn.send_query_params(text, [encoded(value) for value in ordered])
             self._flush()
@@ -207,7 +207,7 @@ class PostgresConnection:
         if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
             return Result(self._connection, result)
         refused = StatementRefused(result)
-        if refused.state[:2] in _OUT_OF_ORDER:
+        if refused.state[:2] in _SERVER_FAILURE:
             raise LedgerUnavailable(f"the database refused: {refused}")
         raise refused
 
@@ -217,9 +217,9 @@ class PostgresConnection:
         After `StatementRefused`, for a wrong row, the connection is still usable; after `LedgerUnavailable` it is
         closed. No state is left on the server, so a pooler may use another session for the next transaction.
         """
-        pgconn, prepared, places = self._pgconn, "", [_OTHER] * len(_BEGIN)
+        pgconn, prepared, places = self._pgconn, "", [_NO_ITEM] * len(_BEGIN)
         failure: StatementRefused | None = None
-        with self._talking(COMMIT_S):
+        with self._within_timeout(COMMIT_S):
             pgconn.enter_pipeline_mode()
             for command in _BEGIN:
                 pgconn.send_query_params(command, None)
@@ -227,13 +227,13 @@ class PostgresConnection:
                 if statement != prepared:
                     pgconn.send_prepare(b"", numbered(statement)[0])
                     prepared = statement
-                    places.append(_OTHER)
+                    places.append(_NO_ITEM)
                 pgconn.send_query_prepared(b"", [encoded(value) for value in row])
                 places.append(place)
             pgconn.send_query_params(b"COMMIT", None)
             pgconn.pipeline_sync()
             self._flush()
-            for place in (*places, _OTHER):
+            for place in (*places, _NO_ITEM):
                 if (result := self._result()) is None:
                     raise psycopg.OperationalError("the answers ended early")
                 if result.status == ExecStatus.FATAL_ERROR and failure is None:
@@ -243,12 +243,12 @@ class PostgresConnection:
             pgconn.exit_pipeline_mode()
         if failure is not None:
             self.execute("ROLLBACK")
-            if failure.state[:2] in _WRONG_ROW and failure.place != _OTHER:
+            if failure.state[:2] in _WRONG_ROW and failure.place != _NO_ITEM:
                 raise failure
             self.close()
             raise LedgerUnavailable(f"the database refused: {failure}")
 
-    def hung_up(self) -> bool:
+    def closed_by_server(self) -> bool:
         """Whether the connection is closed, or the server has sent that it closes it."""
         if self._connection.closed:
             return True
@@ -259,8 +259,8 @@ class PostgresConnection:
         self._connection.close()
 
     @contextmanager
-    def _talking(self, within_s: float) -> Iterator[None]:
-        self._within, self._until = within_s, time.monotonic() + within_s
+    def _within_timeout(self, within_s: float) -> Iterator[None]:
+        self._timeout_s, self._deadline_s = within_s, time.monotonic() + within_s
         try:
             yield
         except BaseException as error:
@@ -280,8 +280,8 @@ class PostgresConnection:
 
     def _wait(self, events: int) -> None:
         self._poll.register(self._pgconn.socket, events)
-        if not self._poll.poll(max(0, self._until - time.monotonic()) * 1000):
-            raise LedgerUnavailable(f"the database did not answer within {self._within:g} s")
+        if not self._poll.poll(max(0, self._deadline_s - time.monotonic()) * 1000):
+            raise LedgerUnavailable(f"the database did not answer within {self._timeout_s:g} s")
         self._pgconn.consume_input()
 
 
@@ -301,9 +301,9 @@ class PostgresJournal(GroupJournal):
     """A `Journal` over one connection; creating it raises `LedgerUnavailable`. Statements beyond `LARGEST` are dropped
     and counted."""
 
-    def __init__(self, place: ServerAddress) -> None:
-        self._place = place
-        self._connection = PostgresConnection(place)
+    def __init__(self, address: ServerAddress) -> None:
+        self._address = address
+        self._connection = PostgresConnection(address)
         super().__init__()
 
     def add(self, statement: str, row: Row) -> None:
@@ -322,12 +322,12 @@ class PostgresJournal(GroupJournal):
         return future
 
     async def end(self) -> None:
-        give_up = self._loop.time() + END_S
-        while self.waiting and self._loop.time() < give_up:
+        deadline_s = self._loop.time() + END_S
+        while self.waiting and self._loop.time() < deadline_s:
             with suppress(LedgerUnavailable):
                 await self.committed()
             await asyncio.sleep(0.01)
-        self._handed.put(None)
+        self._handed_over.put(None)
         await asyncio.to_thread(self._thread.join, COMMIT_S)
         self._connection.close()
         if self.waiting:
@@ -341,9 +341,9 @@ class PostgresJournal(GroupJournal):
     def _write(self, transaction: Transaction) -> None:
         self._backlog += transaction.items()
         wrong: StatementRefused | None = None
-        if self._connection.hung_up():
+        if self._connection.closed_by_server():
             self._connection.close()
-            self._connection = PostgresConnection(self._place)
+            self._connection = PostgresConnection(self._address)
         while some := self._backlog[:LARGEST_COMMIT]:
             try:
                 self._connection.commit(some)
@@ -375,8 +375,8 @@ class PostgresLedger(Ledger):
     dialect = POSTGRES
 
     def __init__(self, url: Secret) -> None:
-        self._place = ServerAddress(url)
-        self.name = self._place.name
+        self._address = ServerAddress(url)
+        self.name = self._address.name
 
     def exists(self) -> bool:
         with self._open(read_only=True) as connection:
@@ -389,9 +389,9 @@ class PostgresLedger(Ledger):
         return []
 
     def open_journal(self) -> PostgresJournal:
-        return PostgresJournal(self._place)
+        return PostgresJournal(self._address)
 
     @contextmanager
     def _open(self, *, read_only: bool = False) -> Iterator[Connection]:
-        with closing(PostgresConnection(self._place, read_only=read_only)) as connection:
+        with closing(PostgresConnection(self._address, read_only=read_only)) as connection:
             yield connection

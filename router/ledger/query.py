@@ -55,7 +55,7 @@ class RequestRow(NamedTuple):
     document: str | None
 
 
-def stretches(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[PositionRange]:
+def ranges(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[PositionRange]:
     """Returns the ranges that may have requests of the window. Requests that move meanwhile stay in the last range."""
     window = (since_ms or 0, EVER_MS if until_ms is None else until_ms)
     first, last = connection.execute(_SQL["positions"], window).fetchone()
@@ -64,12 +64,12 @@ def stretches(connection: Connection, since_ms: int | None = None, until_ms: int
 
 
 def decided(
-    connection: Connection, stretch: PositionRange, since_ms: int | None = None, until_ms: int | None = None
+    connection: Connection, positions: PositionRange, since_ms: int | None = None, until_ms: int | None = None
 ) -> Iterator[RequestRow]:
     """Yields the requests of a range that began in the window (end excluded). Call it inside one transaction."""
     documents = Documents(connection)
-    past = _paged(connection, _SQL["decided_past"], stretch.first, stretch.last, stretch.last)
-    live = () if stretch.last else _paged(connection, _SQL["decided_live"], "")
+    past = _paged(connection, _SQL["decided_past"], positions.first, positions.last, positions.last)
+    live = () if positions.last else _paged(connection, _SQL["decided_live"], "")
     for _, *values, dictionary, document in chain(past, live):
         row = RequestRow._make((*values, document if dictionary is None else documents.restored(dictionary, document)))
         if (since_ms is None or row.started_ms >= since_ms) and (until_ms is None or row.started_ms < until_ms):
@@ -94,7 +94,7 @@ LONGEST_WINDOW_MS = 400 * 86_400_000
 """Age in ms up to which windows can count: a year and more. Lifetime windows start at 0."""
 LATE_MS = 10_000
 """Maximum delay in ms between a request's id and its row in the ledger, by clock differences and waiting commits."""
-LOOKS = 3
+TIMES_SEEN = 3
 """Number of times a settled request is seen before it is reported; by then its process has classified its text."""
 MOST_ATTEMPTS = 64
 """Maximum number of attempts read per request."""
@@ -174,12 +174,12 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
         return connection.execute("SELECT session, data_class, firm FROM taints").fetchall()
 
 
-def finished(ledger: Ledger, most: int) -> list[FinishedAttempt]:
-    """Returns the latest `most` attempts, oldest first; of past requests, only the last 100,000 are searched."""
+def latest_attempts(ledger: Ledger, limit: int) -> list[FinishedAttempt]:
+    """Returns the latest `limit` attempts, oldest first; of past requests, only the last 100,000 are searched."""
     with ledger.reading() as connection:
-        rows = connection.execute(_SQL["latest_live"], (most,)).fetchall()
-        if len(rows) < most:
-            rows += connection.execute(_SQL["latest_past"], (most - len(rows),)).fetchall()
+        rows = connection.execute(_SQL["latest_live"], (limit,)).fetchall()
+        if len(rows) < limit:
+            rows += connection.execute(_SQL["latest_past"], (limit - len(rows),)).fetchall()
         return _with_traits(connection, rows)
 
 
@@ -199,26 +199,26 @@ def _with_traits(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[
 class OtherProcesses:
     """Reads attempts of other processes on the same ledger, each once, soon after its request was settled."""
 
-    def __init__(self, ledger: Ledger, owner: str, told: set[str]) -> None:
-        self._ledger, self._owner, self._told = ledger, owner, told
+    def __init__(self, ledger: Ledger, owner: str, known: set[str]) -> None:
+        self._ledger, self._owner, self._told = ledger, owner, known
         self._waiting: set[str] = set()
         """Ids of requests that are held, or whose texts may not have been classified yet."""
-        self._looks: dict[str, int] = {}
+        self._times_seen: dict[str, int] = {}
         """Id of a settled request → how many times it was seen settled."""
         self._since = least_id(now_ms())
 
-    def new(self, most: int) -> list[FinishedAttempt]:
-        """Returns new attempts of the latest `most` requests, oldest first; blocks. Raises what the ledger raises."""
+    def new(self, limit: int) -> list[FinishedAttempt]:
+        """Returns new attempts of the latest `limit` requests, oldest first; blocks. Raises what the ledger raises."""
         since, self._since = self._since, least_id(now_ms() - LATE_MS)
         with self._ledger.reading() as connection:
             rows = connection.execute(_SQL["others_since"], (since, self._owner)).fetchall()
             if waiting := sorted(self._waiting):
                 rows += among(connection, _SQL["others_among"], waiting).fetchall()
             ended = {identifier for identifier, is_held in rows if not is_held} - self._told
-            self._looks = {identifier: self._looks.get(identifier, 0) + 1 for identifier in ended}
-            ready = {identifier for identifier, looks in self._looks.items() if looks >= LOOKS}
-            new = sorted(ready, reverse=True)[:most]
-            self._waiting = set(sorted({identifier for identifier, _ in rows} - self._told - ready)[-most:])
+            self._times_seen = {identifier: self._times_seen.get(identifier, 0) + 1 for identifier in ended}
+            ready = {identifier for identifier, seen in self._times_seen.items() if seen >= TIMES_SEEN}
+            new = sorted(ready, reverse=True)[:limit]
+            self._waiting = set(sorted({identifier for identifier, _ in rows} - self._told - ready)[-limit:])
             self._told = {identifier for identifier in self._told | ready if identifier >= self._since}
             if not new:
                 return []

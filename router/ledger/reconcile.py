@@ -163,17 +163,17 @@ def _amount(text: str) -> tuple[int, int]:
 
 def words(model: str) -> Counter[str]:
     """Returns the words that identify a model, equal for `claude-haiku-4-5-20251001` and `Claude Haiku 4.5`."""
-    return Counter(_in_order(model))
+    return Counter(_model_words(model))
 
 
-def _in_order(model: str) -> list[str]:
+def _model_words(model: str) -> list[str]:
     return _WORD.findall(_DATED.sub("", model.strip().lower().rpartition("/")[2]))
 
 
 def model_of(line: StatementLine, models: Mapping[str, str]) -> str | None:
     """Returns the ledger's model that a line is about, or None. `models`: names in the ledger → model."""
     if line.contains:
-        stated, variants = _in_order(line.item), {*table("ledger/data/statements.yaml")["variants"]}
+        stated, variants = _model_words(line.item), {*table("ledger/data/statements.yaml")["variants"]}
         inside = {name: own for name in models if (own := words(name)) <= Counter(stated)}
         for before, word in pairwise(stated):
             if word in variants:  # "mini" and others after a name make it another model
@@ -184,14 +184,14 @@ def model_of(line: StatementLine, models: Mapping[str, str]) -> str | None:
 
 # Comparison of a statement with the ledger by day and model: differences, their causes, and their corrections.
 
-_LEFT = "client_gone"
+_CLIENT_GONE = "client_gone"
 OTHER_NAME = "other_name"
 """Cause of a difference that may be just another name of a model, and is not booked."""
-DAYS, CALLS, SAME = 3, 50, 0.01
-"""A price counts as wrong if at least `DAYS` days and `CALLS` calls were billed at one factor, within `SAME`, not 1."""
+MIN_DAYS, MIN_CALLS, MAX_SPREAD = 3, 50, 0.01
+"""A price is wrong if `MIN_DAYS` days and `MIN_CALLS` calls were billed at one factor, within `MAX_SPREAD`, not 1"""
 
 
-DOUBTFUL, DOUBTFUL_NANO = 10, 10**9
+DOUBTFUL_RATIO, DOUBTFUL_NANO = 10, 10**9
 """A difference is booked only on request if the statement bills over 10 times the ledger's amount, and 1 USD more."""
 
 
@@ -202,7 +202,7 @@ class LedgerLine(Struct):
     attempts: int = 0
     uncertain: dict[str, int] = {}
     """Request id → estimated charge, of requests whose usage never arrived or whose gateway died."""
-    left: int = 0
+    cancelled: int = 0
     """Number of estimated attempts whose client had disconnected."""
     crashed: int = 0
     served: set[str] = set()
@@ -234,7 +234,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     @property
     def doubtful(self) -> bool:
         """Whether the statement is so much higher that it is likely one of something else."""
-        return self.billed > DOUBTFUL * self.ledger > 0 and self.added > DOUBTFUL_NANO
+        return self.billed > DOUBTFUL_RATIO * self.ledger > 0 and self.added > DOUBTFUL_NANO
 
 
 class Comparison(Struct, frozen=True):
@@ -265,10 +265,10 @@ class Reconciliation:
         self._rows: dict[tuple[int, str], LedgerLine] = defaultdict(LedgerLine)
         self._names: dict[str, str] = {model: model for model in self._targets.values()}
         self._read()
-        self._billed, self._rounding = self._matched(statement)
+        self._billed, self._rounding = self._totals(statement)
         self._absent = self._rows.keys() - self._billed.keys() if whole else set[tuple[int, str]]()
         """(Day, model) pairs of the ledger that a complete statement has no line for."""
-        self._ratios = self._constant()
+        self._ratios = self._price_ratios()
 
     def compare(self) -> Comparison:
         differences, places = [], sorted({*self._billed, *self._absent})
@@ -349,7 +349,7 @@ class Reconciliation:
                 self._names[served] = model
             if source == "estimated":
                 row.uncertain[request_id] = row.uncertain.get(request_id, 0) + cost
-                row.left += error == _LEFT
+                row.cancelled += error == _CLIENT_GONE
             else:
                 row.exact += cost
             if source != ADJUSTED:
@@ -364,7 +364,7 @@ class Reconciliation:
                 self._rows[place].crashed += 1
                 self._rows[place].attempts += 1
 
-    def _matched(self, statement: Iterable[StatementLine]) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
+    def _totals(self, statement: Iterable[StatementLine]) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
         """Returns billed nano-USD by (day, model), and their maximum rounding errors. Raises `StatementError`."""
         billed, rounding, numbers = Counter[tuple[int, str]](), Counter[tuple[int, str]](), dict[tuple[int, str], int]()
         for line in statement:
@@ -404,7 +404,7 @@ class Reconciliation:
             return "unknown", f"{added / row.cost:+.1%} of what {row.attempts} calls were charged: compare the prices"
         return "unknown", f"{row.attempts} calls were charged nothing"
 
-    def _constant(self) -> dict[str, tuple[float, str]]:
+    def _price_ratios(self) -> dict[str, tuple[float, str]]:
         """Returns `Comparison.ratios`, from days without estimates."""
         days: dict[str, list[tuple[int, LedgerLine]]] = defaultdict(list)
         for (day, model), row in self._rows.items():
@@ -414,8 +414,8 @@ class Reconciliation:
         for model, pairs in days.items():
             billed, exact = sum(amount for amount, _ in pairs), sum(row.exact for _, row in pairs)
             calls, ratio = sum(row.attempts for _, row in pairs), billed / exact
-            same = all(abs(amount / row.exact - ratio) <= SAME * ratio for amount, row in pairs)
-            if len(pairs) >= DAYS and calls >= CALLS and same and abs(ratio - 1) > SAME:
+            same = all(abs(amount / row.exact - ratio) <= MAX_SPREAD * ratio for amount, row in pairs)
+            if len(pairs) >= MIN_DAYS and calls >= MIN_CALLS and same and abs(ratio - 1) > MAX_SPREAD:
                 evidence = f"billed {ratio:.4f} times what {calls} calls on {len(pairs)} days cost by their price"
                 ratios[model] = (ratio, evidence)
         return ratios
@@ -444,6 +444,6 @@ def _estimated(row: LedgerLine, added: int) -> tuple[str, str]:
     counted = f"{count} of {row.attempts} calls were charged by estimates ({estimated / 1e9:.6f} USD)"
     if row.crashed and added < 0:
         return "crashed", f"{counted}: {row.crashed} at their hold, as their gateway died"
-    if row.left:
-        return "cancelled", f"{counted}: {row.left} were left by their clients"
+    if row.cancelled:
+        return "cancelled", f"{counted}: {row.cancelled} were left by their clients"
     return "no_usage", f"{counted}: their usage never came"

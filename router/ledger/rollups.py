@@ -19,11 +19,11 @@ from router.types.account import Value
 from router.types.tables import patterns
 
 _SQL: dict[str, str] = patterns("ledger/data/sql.yaml")["rollups"]
-TOGETHER = 1_024
+MAX_SUMMED = 1_024
 """Maximum number of requests summed together; in SQLite, other writers wait some 10 ms for a grouping's transaction."""
 _LIVE, _PAST = ("live_requests", "live_attempts"), ("past_requests_named", "past_attempts_named")
 _SOURCE = "{} AS r LEFT JOIN {} AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"
-_WIDE = 2**32
+_HALF = 2**32
 """Divisor that splits `cost_square` into halves, which are summed separately so as not to exceed 64 bits."""
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
@@ -34,7 +34,7 @@ def sums(connection: Connection, query: Query) -> Sums:
     Raises ValueError for an unknown dimension or measure, and `RowsExpired`.
     """
     query.check(facts.DIMENSIONS[query.table], facts.MEASURES[query.table])
-    grouping = _smallest(connection, query)
+    grouping = _best_grouping(connection, query)
     totals: Sums = {}
     for window in _windows(query):
         beyond = 0
@@ -54,18 +54,18 @@ def sums(connection: Connection, query: Query) -> Sums:
     return totals
 
 
-def _smallest(connection: Connection, query: Query) -> Grouping | None:
+def _best_grouping(connection: Connection, query: Query) -> Grouping | None:
     """Returns the grouping that has the query's dimensions and the most rows summed; among several, the one with the
     fewest groups. None if there is none."""
     needed, cursors = query.dimensions - {"hour"}, dict(connection.execute(_SQL["cursors"]).fetchall())
-    able = [
+    usable = [
         grouping
         for grouping in facts.GROUPINGS
         if grouping.table == query.table and needed <= set(grouping.by) and grouping.name in cursors
         if cursors.get(grouping.since, 0) <= (query.since_ms or 0)
     ]
-    most = max((cursors[grouping.name] for grouping in able), default=0)
-    furthest = [grouping for grouping in able if cursors[grouping.name] == most]
+    furthest_position = max((cursors[grouping.name] for grouping in usable), default=0)
+    furthest = [grouping for grouping in usable if cursors[grouping.name] == furthest_position]
     sizes = {grouping: connection.execute(_SQL["size"], (grouping.name,)).fetchone()[0] for grouping in furthest}
     return min(sizes, key=sizes.__getitem__, default=None)
 
@@ -106,31 +106,31 @@ def _add_hours(connection: Connection, grouping: Grouping, query: Query, totals:
         if labels is None or not all(where.holds(row[1]) for where in hours):
             continue
         key = tuple(row[1] if place is None else labels[place] for place in at)
-        add(totals, key, tuple(_whole(row[len(columns) :], query.measures)))
+        add(totals, key, tuple(_joined(row[len(columns) :], query.measures)))
 
 
 def _summed(value: str, measure: str) -> str:
-    return f"SUM({value} / {_WIDE}), SUM({value} % {_WIDE})" if measure == "cost_square" else f"SUM({value})"
+    return f"SUM({value} / {_HALF}), SUM({value} % {_HALF})" if measure == "cost_square" else f"SUM({value})"
 
 
-def _whole(amounts: Sequence[int | None], measures: Sequence[str]) -> Iterator[int]:
+def _joined(amounts: Sequence[int | None], measures: Sequence[str]) -> Iterator[int]:
     rest = iter(amounts)
     for measure in measures:
         amount = next(rest) or 0
-        yield amount * _WIDE + (next(rest) or 0) if measure == "cost_square" else amount
+        yield amount * _HALF + (next(rest) or 0) if measure == "cost_square" else amount
 
 
 Condition = tuple[str, list[Value]]
-_Arm = tuple[str, str]
+_Tables = tuple[str, str]
 """Names of the tables of requests and of attempts."""
 
 
-def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition, totals: Sums) -> None:
+def _attempts(connection: Connection, query: Query, tables: _Tables, condition: Condition, totals: Sums) -> None:
     by = [facts.DIMENSIONS[ATTEMPTS][name] for name in query.by]
-    amounts = [_summed(f"({_measure(name, arm)})", name) for name in query.measures]
-    conditions = [which, _window(query), *map(_where, query.where)]
+    amounts = [_summed(f"({_measure(name, tables)})", name) for name in query.measures]
+    conditions = [condition, _window(query), *map(_where, query.where)]
     statement = (
-        f"SELECT {', '.join([*by, *amounts, 'COUNT(*)'])} FROM {_SOURCE.format(*arm)}"  # noqa: S608 - of tables
+        f"SELECT {', '.join([*by, *amounts, 'COUNT(*)'])} FROM {_SOURCE.format(*tables)}"  # noqa: S608 - of tables
         f" WHERE {' AND '.join(text for text, _ in conditions)}"
     )
     if by:
@@ -139,16 +139,16 @@ def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition,
         if row[-1]:
             # NULL and an empty text are the same label.
             key = tuple(None if label == "" else label for label in row[: len(by)])
-            add(totals, key, tuple(_whole(row[len(by) : -1], query.measures)))
+            add(totals, key, tuple(_joined(row[len(by) : -1], query.measures)))
 
 
-def _measure(name: str, arm: _Arm) -> str:
-    return facts.MEASURES[ATTEMPTS][name].replace("FROM attempts AS", f"FROM {arm[1]} AS")
+def _measure(name: str, tables: _Tables) -> str:
+    return facts.MEASURES[ATTEMPTS][name].replace("FROM attempts AS", f"FROM {tables[1]} AS")
 
 
-def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, totals: Sums) -> None:
+def _offers(connection: Connection, query: Query, tables: _Tables, condition: Condition, totals: Sums) -> None:
     window, edges = _window(query)
-    offers = _offered(connection, arm, (f"{which[0]} AND {window}", [*which[1], *edges]))
+    offers = _offered(connection, tables, (f"{condition[0]} AND {window}", [*condition[1], *edges]))
     query.collect(offers, tuple(facts.DIMENSIONS[OFFERS]), tuple(facts.MEASURES[OFFERS]), totals)
 
 
@@ -180,17 +180,17 @@ def expired(connection: Connection, since_ms: int | None = None, until_ms: int |
 
 
 def behind(connection: Connection) -> bool:
-    """Whether there are past rows that are not yet in all sums, except those of `LATE`."""
+    """Whether there are past rows that are not yet in all sums, except those of `FINEST`."""
     moved, cursors = progress(connection, MOVED), dict(connection.execute(_SQL["cursors"]).fetchall())
-    return any(cursors.get(grouping.name, 0) < moved for grouping in facts.GROUPINGS if grouping != facts.LATE)
+    return any(cursors.get(grouping.name, 0) < moved for grouping in facts.GROUPINGS if grouping != facts.FINEST)
 
 
 def roll_up(ledger: Ledger, until: int = 0) -> int:
-    """Adds at most `TOGETHER` requests of the past to the sums; those beyond position `until` not to the grouping
-    `LATE`. Returns the number of requests left. Raises `LedgerUnavailable`."""
+    """Adds at most `MAX_SUMMED` requests of the past to the sums; those beyond position `until` not to the grouping
+    `FINEST`. Returns the number of requests left. Raises `LedgerUnavailable`."""
     with ledger.reading() as connection:
         moved, cursors = progress(connection, MOVED), dict(connection.execute(_SQL["cursors"]).fetchall())
-        goals = {grouping: until if grouping == facts.LATE else moved for grouping in facts.GROUPINGS}
+        goals = {grouping: until if grouping == facts.FINEST else moved for grouping in facts.GROUPINGS}
         places = {grouping: cursors.get(grouping.name, 0) for grouping in goals}
         waiting = {grouping: place for grouping, place in places.items() if place < goals[grouping]}
         if not waiting:
@@ -199,7 +199,7 @@ def roll_up(ledger: Ledger, until: int = 0) -> int:
         first = min(waiting.values())
         last_ones = [grouping for grouping, place in waiting.items() if place == first]
         ends = [*(goals[grouping] for grouping in last_ones), *(place for place in waiting.values() if place > first)]
-        last = min(first + TOGETHER, *ends)
+        last = min(first + MAX_SUMMED, *ends)
         counted = count(connection, last_ones, ("r.position > ? AND r.position <= ?", [first, last]))
     with ledger.writing() as connection:
         # If another process was faster, nothing is written, and the next call sees its work.
@@ -214,18 +214,18 @@ def roll_up(ledger: Ledger, until: int = 0) -> int:
         return max(goal - progress(connection, grouping.name) for grouping, goal in goals.items())
 
 
-def count(connection: Connection, groupings: Sequence[Grouping], which: Condition) -> dict[Grouping, Sums]:
-    """Sums the past rows that meet the condition `which`, for each grouping: (hour, labels…) → measures."""
+def count(connection: Connection, groupings: Sequence[Grouping], condition: Condition) -> dict[Grouping, Sums]:
+    """Sums the past rows that meet `condition`, for each grouping: (hour, labels…) → measures."""
     counted: dict[Grouping, Sums] = {grouping: {} for grouping in groupings}
     if any(grouping.table == ATTEMPTS for grouping in groupings):
         names = [name for name in facts.DIMENSIONS[ATTEMPTS] if name != "quarter"]
         columns = [facts.DIMENSIONS[ATTEMPTS][name] for name in names]
         columns += [_measure(name, _PAST) for name in facts.MEASURES[ATTEMPTS]]
-        statement = f"SELECT {', '.join(columns)} FROM {_SOURCE.format(*_PAST)} WHERE {which[0]}"  # noqa: S608
-        rows = connection.execute(statement, which[1])
+        statement = f"SELECT {', '.join(columns)} FROM {_SOURCE.format(*_PAST)} WHERE {condition[0]}"  # noqa: S608
+        rows = connection.execute(statement, condition[1])
         _count(ATTEMPTS, ((row[: len(names)], row[len(names) :]) for row in rows), names, counted)
     if any(grouping.table == OFFERS for grouping in groupings):
-        _count(OFFERS, _offered(connection, _PAST, which), tuple(facts.DIMENSIONS[OFFERS]), counted)
+        _count(OFFERS, _offered(connection, _PAST, condition), tuple(facts.DIMENSIONS[OFFERS]), counted)
     return counted
 
 
@@ -244,10 +244,10 @@ def _count(
 
 
 def _offered(
-    connection: Connection, arm: _Arm, which: Condition
+    connection: Connection, tables: _Tables, which: Condition
 ) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
     documents = Documents(connection)
-    decided = connection.execute(_SQL["offers_live" if arm == _LIVE else "offers_past"].format(which[0]), which[1])
+    decided = connection.execute(_SQL["offers_live" if tables == _LIVE else "offers_past"].format(which[0]), which[1])
     for *about, dictionary, document in decided:
         yield from facts.offered(document if dictionary is None else documents.restored(dictionary, document), about)
 

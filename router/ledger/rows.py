@@ -65,11 +65,11 @@ def insert(
     then: str = "",
 ) -> None:
     """Inserts rows, many per statement. `given` is SQL before VALUES, `then` SQL after them (ON CONFLICT …)."""
-    rest, line = iter(rows), f"({sql_placeholders(columns)})"
+    rest, placeholders = iter(rows), f"({sql_placeholders(columns)})"
     into = f"INSERT INTO {table} ({', '.join(columns)}){given} VALUES "  # noqa: S608 - names of ours
-    while some := list(islice(rest, max(1, PARAMETERS // len(columns)))):
-        statement = f"{into}{', '.join([line] * len(some))} {then}"
-        connection.execute(statement, tuple(value for row in some for value in row))
+    while batch := list(islice(rest, max(1, PARAMETERS // len(columns)))):
+        statement = f"{into}{', '.join([placeholders] * len(batch))} {then}"
+        connection.execute(statement, tuple(value for row in batch for value in row))
 
 
 def sql_placeholders(values: Sequence[object]) -> str:
@@ -89,9 +89,9 @@ def batched(values: Sequence[K]) -> Iterator[Sequence[K]]:
 
 # Documents of decisions are compressed by raw deflate, with documents of the same policy as the dictionary.
 
-NONE = 0
+NO_DICTIONARY = 0
 """Number of the empty dictionary."""
-SAMPLE = 16
+DICTIONARY_SIZE = 16
 """Number of documents in a dictionary."""
 _LARGEST = 32_768
 """Maximum size of a dictionary in bytes: deflate's window."""
@@ -106,19 +106,19 @@ class Documents:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._data: dict[int, bytes] = {NONE: b""}
+        self._data: dict[int, bytes] = {NO_DICTIONARY: b""}
         self._of_policy: dict[str, int] = {}
         self._read()
 
     def compressed(self, decisions: Sequence[Mapping[str, Any]]) -> list[Compressed]:
-        """Compresses documents, after adding a dictionary for each policy that has none yet and at least `SAMPLE` of
+        """Compresses documents, after adding a dictionary per policy that has none and at least `DICTIONARY_SIZE` of
         the documents. Other policies without one use the newest."""
         by_policy: dict[str, list[str]] = {}
         for line in decisions:
             by_policy.setdefault(line["policy"], []).append(line["document"])
         for policy, texts in by_policy.items():
-            if policy not in self._of_policy and len(texts) >= SAMPLE:
-                data = "".join(texts[:SAMPLE]).encode()[-_LARGEST:]
+            if policy not in self._of_policy and len(texts) >= DICTIONARY_SIZE:
+                data = "".join(texts[:DICTIONARY_SIZE]).encode()[-_LARGEST:]
                 self._connection.execute(_SQL["add_dictionary"], (max(self._data) + 1, policy, data))
                 self._read()
         rows: list[Compressed] = []

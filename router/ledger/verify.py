@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from router.ledger import past
-from router.ledger.facts import GROUPINGS, HOUR_MS, LATE, Grouping, Label, Sums
+from router.ledger.facts import FINEST, GROUPINGS, HOUR_MS, Grouping, Label, Sums
 from router.ledger.ledger import Ledger
 from router.ledger.past import EXPIRED, MOVED, hours, progress
 from router.ledger.query import LONGEST_WINDOW_MS
@@ -92,7 +92,7 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
     """Compares hourly sums with the rows or, if the rows have expired, the sums of all groupings with each other."""
     expired_ms = progress(connection, EXPIRED)
     cursors = {grouping: progress(connection, grouping.name) for grouping in GROUPINGS}
-    late = {LATE, *(grouping for grouping in GROUPINGS if progress(connection, grouping.since))}
+    not_comparable = {FINEST, *(grouping for grouping in GROUPINGS if progress(connection, grouping.since))}
     for grouping, cursor in cursors.items():
         if cursor > (moved := progress(connection, MOVED)):
             yield VerifyFinding("progress", grouping.name, f"its sums go up to {cursor}, and rows up to {moved}")
@@ -105,29 +105,29 @@ def sums_findings(connection: Connection) -> Iterator[VerifyFinding]:
         span = [hour * HOUR_MS, (hour + 1) * HOUR_MS]
         if hour * HOUR_MS < expired_ms:
             # Groupings are written one after another, so only those that are furthest have the same rows.
-            most = max((cursors[grouping] for grouping in GROUPINGS if grouping not in late), default=0)
-            some = {
+            furthest = max((cursors[grouping] for grouping in GROUPINGS if grouping not in not_comparable), default=0)
+            comparable = {
                 grouping: stored[grouping]
                 for grouping in GROUPINGS
-                if grouping not in late and cursors[grouping] == most
+                if grouping not in not_comparable and cursors[grouping] == furthest
             }
-            if LATE in late and not connection.execute(_SQL["any"], span).fetchone():
-                some[LATE] = stored[LATE]
+            if FINEST in not_comparable and not connection.execute(_SQL["any"], span).fetchone():
+                comparable[FINEST] = stored[FINEST]
             first: dict[str, Sums] = {}
-            for grouping, sums in some.items():
+            for grouping, sums in comparable.items():
                 measures = tuple(map(sum, zip(*sums.values(), strict=True))) or (0,) * len(grouping.measures)
                 whole: Sums = {(hour,): measures}
-                yield from _differ(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
+                yield from _sum_findings(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
         else:
             for cursor in sorted(set(cursors.values())):
                 some_groupings = [grouping for grouping, place in cursors.items() if place == cursor]
                 # Read by the index of times; the unary plus disables that of positions.
                 which = "r.started_ms >= ? AND r.started_ms < ? AND +r.position <= ?"
                 for grouping, sums in count(connection, some_groupings, (which, [*span, cursor])).items():
-                    yield from _differ(grouping, hour, sums, stored[grouping], "its rows")
+                    yield from _sum_findings(grouping, hour, sums, stored[grouping], "its rows")
 
 
-def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str) -> Iterator[VerifyFinding]:
+def _sum_findings(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str) -> Iterator[VerifyFinding]:
     """Yields the first difference of each measure."""
     nothing = (0,) * len(grouping.measures)
     both = ((key, right.get(key, nothing), summed.get(key, nothing)) for key in right.keys() | summed.keys())
@@ -143,13 +143,13 @@ def _differ(grouping: Grouping, hour: int, right: Sums, summed: Sums, whose: str
 
 # The verification of a ledger, in one pass over a snapshot of its rows.
 
-MOST = 200
+MAX_FINDINGS = 200
 """Maximum number of findings that are reported; all are counted."""
 PAGE = 1_000
 """Number of requests checked together."""
 OWN_RULES = ("moved", "belonging", "budgets")
 """Parts of the rules for a file that has the budgets."""
-LOOKS, LOOK_S = 5, 0.3
+COMPARISONS, COMPARE_PAUSE_S = 5, 0.3
 """Number of comparisons after which a lasting difference of two stores counts, and the seconds between them."""
 Difference = TypeVar("Difference")
 Check = Callable[[RequestRecord], Iterable[VerifyFinding]]
@@ -166,7 +166,7 @@ class Verified(Struct, frozen=True, kw_only=True):
     chain: str = ""
     """Newest digest of the past rows; kept elsewhere, it later shows whether the rows are unchanged."""
     findings: tuple[VerifyFinding, ...] = ()
-    """The first `MOST` findings."""
+    """The first `MAX_FINDINGS` findings."""
     found: int = 0
 
     @property
@@ -174,7 +174,7 @@ class Verified(Struct, frozen=True, kw_only=True):
         return not self.found
 
     def beside(self, more: Sequence[VerifyFinding]) -> "Verified":
-        return structs.replace(self, findings=(*self.findings, *more)[:MOST], found=self.found + len(more))
+        return structs.replace(self, findings=(*self.findings, *more)[:MAX_FINDINGS], found=self.found + len(more))
 
 
 def verify(
@@ -194,24 +194,24 @@ def verify(
     with ledger.reading() as connection:
         counts: Counter[str] = Counter()
         row_rules = ("rows", "types") if ledger.dialect.name == "sqlite" else ("rows",)
-        parts = [_rows(connection, also, progress, counts, row_rules), _unsealed(connection), _unaudited(connection)]
+        parts = [_rows(connection, also, progress, counts, row_rules), _seals(connection), _audit(connection)]
         rules_of = ("corrections", *(OWN_RULES if own_budgets else OWN_RULES[:-1]))
         parts += [sums_findings(connection), *(_violations(connection, part) for part in rules_of)]
         every_finding = chain.from_iterable(parts)
-        shown = tuple(islice(every_finding, MOST))
+        shown = tuple(islice(every_finding, MAX_FINDINGS))
         total = len(shown) + sum(1 for _ in every_finding)
         return Verified(**counts, chain=past.head(connection), findings=shown, found=total)
 
 
-def _unsealed(connection: Connection) -> Iterator[VerifyFinding]:
+def _seals(connection: Connection) -> Iterator[VerifyFinding]:
     """Yields rows that differ from what was chained or sealed."""
-    for first, last, says in past.broken(connection):
+    for first, last, says in past.damaged_ranges(connection):
         yield VerifyFinding("past_requests", f"positions {first} to {last}", says)
     for table in past.SUBJECTS:
-        yield from (VerifyFinding(table, row, says) for _, row, says in past.looked_at(connection, table) if says)
+        yield from (VerifyFinding(table, row, says) for _, row, says in past.check_seals(connection, table) if says)
 
 
-def _unaudited(connection: Connection) -> Iterator[VerifyFinding]:
+def _audit(connection: Connection) -> Iterator[VerifyFinding]:
     """Yields budget limits, keys and bookings of corrections that contradict the audit log."""
     limits: dict[str, int | None] = {}
     made, revoked, booked = set[str](), set[str](), defaultdict[str, list[int]](list)
@@ -244,14 +244,14 @@ def verify_budgets(local: Ledger, ledger: Ledger) -> Verified:
     if damage := _damage(local):
         return damage
     with local.reading() as connection:
-        findings = (*_unsealed(connection), *chain.from_iterable(_violations(connection, part) for part in OWN_RULES))
+        findings = (*_seals(connection), *chain.from_iterable(_violations(connection, part) for part in OWN_RULES))
     # Differences are identified by request, since their text changes while a request is recovered.
-    unlike = lasting(lambda: {finding.row for finding in _unlike(local, ledger)})
-    findings += tuple(sorted((finding for finding in _unlike(local, ledger) if finding.row in unlike), key=str))
-    return Verified(findings=findings[:MOST], found=len(findings))
+    unlike = lasting(lambda: {finding.row for finding in _differing(local, ledger)})
+    findings += tuple(sorted((finding for finding in _differing(local, ledger) if finding.row in unlike), key=str))
+    return Verified(findings=findings[:MAX_FINDINGS], found=len(findings))
 
 
-def _unlike(local: Ledger, ledger: Ledger) -> Iterator[VerifyFinding]:
+def _differing(local: Ledger, ledger: Ledger) -> Iterator[VerifyFinding]:
     """Yields requests that only one of the two has, or with different costs, from hours that both have.
 
     Requests in the ledger by owners unknown to the local file are ignored: they are from other machines.
@@ -275,9 +275,9 @@ def _unlike(local: Ledger, ledger: Ledger) -> Iterator[VerifyFinding]:
 def lasting(differences: Callable[[], set[Difference]]) -> set[Difference]:
     """Returns differences that persist over several comparisons; those of requests in progress are short-lived."""
     remaining = differences()
-    for _ in range(LOOKS - 1):
+    for _ in range(COMPARISONS - 1):
         if remaining:
-            time.sleep(LOOK_S)
+            time.sleep(COMPARE_PAUSE_S)
             remaining &= differences()
     return remaining
 

@@ -28,8 +28,8 @@ _OUTPUT = [name for name in BUCKETS if name.startswith("output") and name != "ou
 INPUT_TOKENS = " + ".join(("input_uncached", *(f"COALESCE({name}, 0)" for name in _INPUT)))
 OUTPUT_TOKENS = " + ".join(("output_visible", *(f"COALESCE({name}, 0)" for name in _OUTPUT)))
 """SQL for all output tokens of an attempt (`INPUT_TOKENS`: input tokens); NULL if its usage is unknown."""
-_BEFORE, _AFTER = table("ledger/data/named.yaml")["columns"]
-_COLUMNS = (*_BEFORE, *BUCKETS, *_AFTER)
+_FIRST_COLUMNS, _LAST_COLUMNS = table("ledger/data/named.yaml")["columns"]
+_COLUMNS = (*_FIRST_COLUMNS, *BUCKETS, *_LAST_COLUMNS)
 INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 _NO_USAGE: tuple[Value, ...] = (*(None for _ in BUCKETS), "", None, None, "")
 
@@ -39,11 +39,11 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
     region_source = "asserted" if target.region else ""
     if attempt.region_verified:
         region_source = "verified" if attempt.region == target.region else "mismatch"
-    counted, verdicts = _NO_USAGE, attempt.verdicts
+    usage_columns, verdicts = _NO_USAGE, attempt.verdicts
     if usage is not None:
         units, tier = _json(usage.units) if usage.units else "", usage.service_tier
         sources = usage.source.value, usage.reasoning_source.value
-        counted = (*structs.astuple(usage)[: len(BUCKETS)], units, *sources, plain(tier) if tier else "")
+        usage_columns = (*structs.astuple(usage)[: len(BUCKETS)], units, *sources, plain(tier) if tier else "")
     scores = [verdict.score for verdict in verdicts if verdict.score is not None] if verdicts else ()
     return (
         request_id,
@@ -60,7 +60,7 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         attempt.started_ms,
         attempt.total_ms,
         attempt.first_ms,
-        *counted,
+        *usage_columns,
         attempt.region or (usage.region_served if usage else "") or target.region,
         _json(usage.violations) if usage and usage.violations else "",
         cost.nano,
@@ -231,7 +231,7 @@ def record(journal: Journal, decision_id: str, now_ms: int, policy: str, documen
     journal.add(_SQL["decision"], (decision_id, now_ms, policy, document.decode()))
 
 
-def read(journal: Journal, decision: Decision, document: bytes) -> None:
+def reclassify(journal: Journal, decision: Decision, document: bytes) -> None:
     """Updates the task, difficulty and decision of a request whose text was classified after its answer."""
     known = decision.classification
     journal.change(_SQL["read"], (known.task.value, known.difficulty, decision.id))

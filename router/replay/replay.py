@@ -10,7 +10,7 @@ from router.config.policy import Config
 from router.ledger import keys
 from router.ledger.facts import Label, LabelFilter
 from router.ledger.ledger import Ledger
-from router.ledger.query import PositionRange, decided, stretches
+from router.ledger.query import PositionRange, decided, ranges
 from router.ledger.rollups import expired
 from router.ledger.rows import Connection, documents
 from router.replay.estimate import Effect, Line, differences, effects, egress, factor, limited, shifted, unknowns
@@ -149,7 +149,7 @@ def replay(
             return reader.part()
 
     with ledger.reading() as connection:
-        every = stretches(connection, since_ms, until_ms)
+        every = ranges(connection, since_ms, until_ms)
     whole = joined(parts(read, every, processes))
     whole, changes = limited(whole, differences(whole), sides)
     routes, total = effects(whole, changes)

@@ -235,7 +235,7 @@ def test_a_booking_that_is_open_stays_until_it_is_settled(ledger: Ledger, monkey
     monkeypatch.setattr(rows, "some", late)
     move(ledger, LATER_MS)
     with ledger.reading() as connection:
-        assert list(past.broken(connection)) == []
+        assert list(past.damaged_ranges(connection)) == []
     (settled,) = everything(ledger)
     assert {line["charged"] for line in (*settled.bookings, *booked(ledger))} == {7}
 

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from router.ledger import outcomes, query
 from router.ledger.ledger import Ledger, SqliteLedger, instance_secret
-from router.ledger.query import PositionRange, RequestRow, stretches
+from router.ledger.query import PositionRange, RequestRow, ranges
 from router.ledger.rollups import expired
 from router.ledger.rows import Connection, RequestRecord, every
 from router.ledger.write import INSERT, LONGEST_NAME, attempt_row
@@ -63,7 +63,7 @@ def decided_row(request: RequestRecord) -> RequestRow:
 
 
 def read(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[RequestRow]:
-    parts = stretches(connection, since_ms, until_ms)
+    parts = ranges(connection, since_ms, until_ms)
     return [row for stretch in parts for row in query.decided(connection, stretch, since_ms, until_ms)]
 
 
@@ -71,7 +71,7 @@ def test_decisions_come_in_stretches_as_whole_rows_say_wherever_they_are(ledger:
     made = kept(range(60), open_too=True)
     times = sorted(one.started_ms for one in made)
     with ledger.reading() as connection:
-        assert stretches(connection) == [PositionRange()]
+        assert ranges(connection) == [PositionRange()]
     fill(ledger, made)
     for _ in range(2):
         with ledger.reading() as connection:
@@ -90,7 +90,7 @@ def test_stretches_have_each_request_once(ledger: Ledger, monkeypatch: pytest.Mo
     move(ledger, MONDAY_MS + 10 * DAY_MS)
     fill(ledger, made[30:])
     with ledger.reading() as connection:
-        parts = stretches(connection)
+        parts = ranges(connection)
         assert len(parts) == 6
         assert [row.id for row in read(connection)] == [one.id for one in made]
     move(ledger, MONDAY_MS + 10 * DAY_MS)
@@ -124,7 +124,7 @@ def test_what_is_said_hours_later_is_kept(ledger: Ledger) -> None:
 
     async def say(journal: Journal) -> None:
         said = SourceScore(request_id=IDS[1], attempt=answer.attempt, target=answer.target, source="client", score=1.0)
-        outcomes.say(journal, said, answer.about, NOW_MS)
+        outcomes.add_score(journal, said, answer.about, NOW_MS)
         await journal.committed()
 
     with_ledger(ledger, say)
@@ -152,13 +152,13 @@ def test_what_budgets_have_spent_and_hold(ledger: Ledger) -> None:
 
 def test_the_latest_attempts(ledger: Ledger) -> None:
     put_all(ledger, OLD)
-    whole = query.finished(ledger, 1_000)
-    assert query.finished(ledger, 5) == whole[-5:]
+    whole = query.latest_attempts(ledger, 1_000)
+    assert query.latest_attempts(ledger, 5) == whole[-5:]
     move(ledger, NOW_MS)
-    assert query.finished(ledger, 1_000) == whole
+    assert query.latest_attempts(ledger, 1_000) == whole
     put_all(ledger, FRESH)
-    assert min(attempt.started_ms for attempt in query.finished(ledger, 10)) >= NOW_MS
-    assert query.finished(ledger, 1_000)[: len(whole)] == whole
+    assert min(attempt.started_ms for attempt in query.latest_attempts(ledger, 10)) >= NOW_MS
+    assert query.latest_attempts(ledger, 1_000)[: len(whole)] == whole
 
 
 def test_clients_hear_the_same_until_it_has_expired(tmp_path: Path, upstream: Upstream) -> None:

@@ -98,7 +98,7 @@ def saying(
     score: float | None, request: str = "r", *, about: log.LearningFacts = ABOUT, at_ms: int = 1_000, **fields: Any
 ) -> Say:
     plain: dict[str, Any] = {"request_id": request, "attempt": 1, "target": "t", "source": "client", "score": score}
-    return lambda journal: log.say(journal, SourceScore(**(plain | fields)), about, at_ms)
+    return lambda journal: log.add_score(journal, SourceScore(**(plain | fields)), about, at_ms)
 
 
 def run(ledger: Ledger, work: Callable[[Gateway, Gateway, Start], Awaitable[None]]) -> None:

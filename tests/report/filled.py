@@ -12,7 +12,7 @@ from router.decide.eligibility import Requirements
 from router.decide.explain import explain
 from router.decide.in_force import PolicyInForce, in_force
 from router.ledger.ledger import Ledger
-from router.ledger.outcomes import LearningFacts, say
+from router.ledger.outcomes import LearningFacts, add_score
 from router.ledger.rows import adopted
 from router.ledger.write import insert_held, settle
 from router.types.account import Amount, Journal
@@ -169,7 +169,7 @@ def _write(journal: Journal, one: Happened, known: Mapping[str, Target]) -> None
     about = LearningFacts.of(decided.classification, {name: rate for name, (rate, _) in one.weighed.items()})
     for judgement in one.judged:
         said = SourceScore(request_id=one.id, attempt=1, target=one.tried[0].target, **structs.asdict(judgement))
-        say(journal, said, about, one.at_ms + HOUR_MS)
+        add_score(journal, said, about, one.at_ms + HOUR_MS)
 
 
 def _outcome(one: Happened, known: Mapping[str, Target]) -> dict[str, Any]:
