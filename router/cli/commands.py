@@ -83,13 +83,13 @@ def _check_prices(settings: "Settings", days: int, as_json: bool) -> NoReturn:
 
     stale = unconfirmed_prices(days)
     with ledger_of(settings) as ledger:
-        again = recompute(ledger, known_prices(ledger)) if ledger.exists() else None
+        recomputed = recompute(ledger, known_prices(ledger)) if ledger.exists() else None
     if as_json:
-        echo_json({"unconfirmed": stale, "ledger": again})
+        echo_json({"unconfirmed": stale, "ledger": recomputed})
     else:
         summary = f"{len(stale)} prices of the catalog are unconfirmed for {days} days"
-        typer.echo("\n".join(map(str, [*stale, summary, *([*again.changed, again] if again else ())])))
-    raise typer.Exit(bool(again and again.changed))
+        typer.echo("\n".join(map(str, [*stale, summary, *([*recomputed.changed, recomputed] if recomputed else ())])))
+    raise typer.Exit(bool(recomputed and recomputed.changed))
 
 
 @app.command()
@@ -147,13 +147,13 @@ def report(
     email: Annotated[list[str] | None, typer.Option(help="Send it there, through LOWPASS_SMTP_URL.")] = None,
 ) -> None:
     """Report what was spent on what, where data went, and what it was worth. Fails if something broke the policy."""
-    from router.cli.delivery import DeliveryError, Format, chosen, deliver, written_as
+    from router.cli.delivery import DeliveryError, Format, deliver, format_of, written_as
     from router.report.query import Parameters
     from router.report.render import table as drawn
     from router.types.clock import now_ms
 
     settings = settings_of(policy)
-    form = chosen({"json": as_json, "csv": as_csv, "html": as_html}, table, out)
+    form = format_of({"json": as_json, "csv": as_csv, "html": as_html}, table, out)
     if form is None:
         fail("a report has one form: --json, --csv or --html; --table is one of CSV's")
     question = Parameters(
@@ -220,7 +220,7 @@ def _policy_read(settings: "Settings", ledger: "Ledger") -> "tuple[Mapping[str, 
 
 # `lowpass replay`: recorded traffic under another policy.
 
-MOST_PROCESSES = 8
+MAX_PROCESSES = 8
 
 
 @app.command()
@@ -238,16 +238,16 @@ def replay(
     table: Annotated[str, typer.Option(help="With --csv: which of its tables.")] = "",
 ) -> None:
     """Replay recorded traffic under another policy: cost, right answers, refusals, where data goes."""
-    from router.cli.delivery import Format, chosen, written_as
+    from router.cli.delivery import Format, format_of, written_as
     from router.config.load import load_policy
     from router.errors import ConfigError
-    from router.replay.replay import as_report, stretch
-    from router.replay.replay import replay as again
+    from router.replay.replay import as_report, time_range
+    from router.replay.replay import replay as replay_range
     from router.report.query import Parameters
     from router.report.render import table as drawn
     from router.types.clock import now_ms
 
-    form = chosen({"json": as_json, "csv": as_csv}, table, None)
+    form = format_of({"json": as_json, "csv": as_csv}, table, None)
     if form is None:
         fail("a replay has one form: --json or --csv; --table is one of CSV's")
     with failing():
@@ -258,8 +258,8 @@ def replay(
             others = [load_policy(current)]
     with failing():
         config = load_policy(policy)
-    cores = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
+    cores = processes or min(os.cpu_count() or 1, MAX_PROCESSES)
     with ledger_there(settings_of(policy)) as ledger, failing():
-        about = stretch(ledger, Parameters(since=since, until=until, where=tuple(where or ())))
-        answer = as_report(again(ledger, config, *about, others=others, processes=cores))
+        about = time_range(ledger, Parameters(since=since, until=until, where=tuple(where or ())))
+        answer = as_report(replay_range(ledger, config, *about, others=others, processes=cores))
         show(drawn(answer, now_ms())) if form is Format.TEXT else typer.echo(written_as(answer, form, table), nl=False)

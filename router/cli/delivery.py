@@ -33,16 +33,16 @@ class DeliveryError(Exception):
     """A delivery failed; the message says in one line where to and why, and never contains a secret."""
 
 
-class PassingFailure(Exception):
+class TemporaryFailure(Exception):
     """A failure that may be temporary; the message says what it was."""
 
 
-def insist(step: Callable[[], None], where: str, waits_s: tuple[float, ...] = WAITS_S) -> None:
+def retry(step: Callable[[], None], where: str, waits_s: tuple[float, ...] = WAITS_S) -> None:
     """Calls `step`, again after each temporary failure. Raises `DeliveryError` once all tries have failed."""
     for wait_s in (*waits_s, None):
         try:
             return step()
-        except PassingFailure as failure:
+        except TemporaryFailure as failure:
             if wait_s is None:
                 raise DeliveryError(f"{where} {failure}, {len(waits_s) + 1} times") from None
         time.sleep(wait_s)
@@ -69,28 +69,28 @@ def written_as(report: Report, form: Format, table: str = "") -> bytes:
     return (page(report) if form is Format.HTML else as_text(report)).encode()
 
 
-def chosen(options: Mapping[str, bool], table: str, out: Path | None) -> Format | None:
+def format_of(options: Mapping[str, bool], table: str, out: Path | None) -> Format | None:
     """Returns the format by option, else by the file's extension, else text; None if options contradict each other."""
-    named = [Format(name) for name, given in options.items() if given]
-    ending = "" if out is None else out.suffix.removeprefix(".")
-    of_file = Format(ending) if ending in set(Format) else Format.TEXT
-    form = named[0] if named else Format.CSV if table else of_file
-    return None if len(named) > 1 or (table and form is not Format.CSV) else form
+    stated = [Format(name) for name, given in options.items() if given]
+    suffix = "" if out is None else out.suffix.removeprefix(".")
+    of_file = Format(suffix) if suffix in set(Format) else Format.TEXT
+    form = stated[0] if stated else Format.CSV if table else of_file
+    return None if len(stated) > 1 or (table and form is not Format.CSV) else form
 
 
 # Files that are written completely or not at all.
 
 
-def put(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes) -> None:
     """Writes a file, replacing an older one in a single step. Raises `DeliveryError`."""
     try:
-        with whole(path) as beside:
-            beside.write_bytes(content)
+        with whole(path) as temporary:
+            temporary.write_bytes(content)
     except OSError as error:
         raise DeliveryError(f"{path} can't be written ({error.strerror})") from None
 
 
-def _address(url: str, schemes: Collection[str], wrong: str) -> SplitResult:
+def _parsed_url(url: str, schemes: Collection[str], wrong: str) -> SplitResult:
     """Returns the parts of a URL; raises `DeliveryError` with the message `wrong` if it is invalid."""
     try:
         parts = urlsplit(url)
@@ -104,19 +104,19 @@ def _address(url: str, schemes: Collection[str], wrong: str) -> SplitResult:
 
 # A report posted as JSON.
 
-_AGAIN = {408, 425, 429}
+_RETRY_STATUSES = {408, 425, 429}
 """Statuses of refusals that invite a retry: https://www.rfc-editor.org/rfc/rfc9110#name-client-error-4xx"""
 
 
 def post(url: str, body: bytes, token: Secret | None, waits_s: tuple[float, ...] = WAITS_S) -> None:
     """Posts `body` over https, or over http on this machine, without following redirects. Raises `DeliveryError`, which
     names only the host, since the URL may contain a secret."""
-    parts = _address(url, ("http", "https"), "--webhook is no address: give https://HOST/PATH")
+    parts = _parsed_url(url, ("http", "https"), "--webhook is no address: give https://HOST/PATH")
     if parts.scheme == "http" and not on_this_machine(parts.hostname or ""):
         raise DeliveryError(f"--webhook would send to {parts.hostname} unencrypted: give https")
     if parts.username is not None:
         raise DeliveryError("--webhook has a user in its address: put the secret into LOWPASS_REPORT_WEBHOOK_TOKEN")
-    insist(partial(_post, parts, body, token), f"the webhook at {parts.hostname}", waits_s)
+    retry(partial(_post, parts, body, token), f"the webhook at {parts.hostname}", waits_s)
 
 
 def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
@@ -133,11 +133,11 @@ def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
         # An untrusted certificate is both an OSError and a ValueError.
         if isinstance(error, InvalidURL) or not isinstance(error, OSError | HTTPException):
             raise DeliveryError("--webhook or its token has characters that HTTP does not allow") from None
-        raise PassingFailure(f"failed ({type(error).__name__})") from None
+        raise TemporaryFailure(f"failed ({type(error).__name__})") from None
     finally:
         connection.close()
-    if status >= 500 or status in _AGAIN:
-        raise PassingFailure(f"answered {status}")
+    if status >= 500 or status in _RETRY_STATUSES:
+        raise TemporaryFailure(f"answered {status}")
     if not 200 <= status < 300:
         raise DeliveryError(f"the webhook at {parts.hostname} answered {status}")
 
@@ -155,7 +155,7 @@ def send(
     remedy = "give smtp://USER:PASSWORD@HOST:PORT, or smtps://"
     if server is None:
         raise DeliveryError(f"--email needs LOWPASS_SMTP_URL: {remedy}")
-    parts = _address(server.reveal(), _PORTS, f"LOWPASS_SMTP_URL is no address: {remedy}")
+    parts = _parsed_url(server.reveal(), _PORTS, f"LOWPASS_SMTP_URL is no address: {remedy}")
     user = unquote(parts.username or "")
     mail = EmailMessage()
     mail["Subject"] = heading(report)
@@ -165,7 +165,7 @@ def send(
     mail.set_content(as_text(report))
     mail.add_alternative(page(report), subtype="html")
     mail.add_attachment(as_csv(report), maintype="text", subtype="csv", filename=f"{report.name}.csv")
-    insist(partial(_send, parts, mail), f"the mail server {parts.hostname}", waits_s)
+    retry(partial(_send, parts, mail), f"the mail server {parts.hostname}", waits_s)
 
 
 def _mailbox(address: str) -> Address:
@@ -193,10 +193,10 @@ def _send(parts: SplitResult, mail: EmailMessage) -> None:
         refused = error.recipients if isinstance(error, smtplib.SMTPRecipientsRefused) else {"": (error.smtp_code, b"")}
         code = min(code for code, _ in refused.values())
         if code < 500:  # temporary: https://www.rfc-editor.org/rfc/rfc5321#section-4.2.1
-            raise PassingFailure(f"answered {code}") from None
+            raise TemporaryFailure(f"answered {code}") from None
         raise DeliveryError(f"the mail server {host} answered {code}") from None
     except (OSError, smtplib.SMTPException) as error:
-        raise PassingFailure(f"failed ({type(error).__name__})") from None
+        raise TemporaryFailure(f"failed ({type(error).__name__})") from None
 
 
 # All deliveries of a report; if one of them fails, a copy is kept on this machine.
@@ -219,7 +219,7 @@ def deliver(
 
     failures, steps = list[str](), list[Callable[[], None]]()
     if out:
-        steps.append(partial(put, out, content))
+        steps.append(partial(write_file, out, content))
     if webhook:
         steps.append(partial(post, webhook, as_json(report), secret("LOWPASS_REPORT_WEBHOOK_TOKEN")))
     if email:
@@ -233,7 +233,7 @@ def deliver(
         path = home / "reports" / f"{report.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.json"
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            put(path, as_json(report))  # JSON holds the whole report
+            write_file(path, as_json(report))  # JSON holds the whole report
             failures.append(f"it is kept in {path}")
         except (OSError, DeliveryError):
             failures.append("nor could it be kept here")

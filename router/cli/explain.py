@@ -67,7 +67,7 @@ async def _screened(screen: Screen, request: Request, caller: Caller) -> Screene
 
 # A decision as tables.
 
-MOST_FINDINGS = 100
+MAX_FINDINGS = 100
 """Maximum number of findings shown; the causes count all."""
 
 
@@ -79,11 +79,11 @@ def explanation(examined: PlacedExplanation) -> Iterator[RenderableType]:
     summary = f"route {examined.route} ({examined.strategy}), {classes}, task {classification.task}"
     yield Text(f"{summary}, difficulty {classification.difficulty:.2f}\n\n{reason(encode(examined))}")
     yield from _table("causes", ((cause.data_class, cause.by, cause.count) for cause in classification.causes))
-    more = len(examined.findings) - MOST_FINDINGS
-    rest = [(f"and {more} more", "", "", "")] if more > 0 else []
+    unshown = len(examined.findings) - MAX_FINDINGS
+    rest = [(f"and {unshown} more", "", "", "")] if unshown > 0 else []
     places = (  # the place, never the text
         (each.detector, each.data_class, where(each.path), f"{each.start}–{each.end}{'' if each.exact else ' hidden'}")
-        for each in examined.findings[:MOST_FINDINGS]
+        for each in examined.findings[:MAX_FINDINGS]
     )
     yield from _table("findings", (*places, *rest))
     if examined.possible:

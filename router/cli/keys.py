@@ -72,7 +72,7 @@ def keys_create(
             check_terms(terms, load_policy(file), new_tag or ())
     with writing() as connection, failing(ValueError):
         key, secret = store.create(connection, terms, COMMAND_LINE)
-    _tell_secret(key, secret, as_json)
+    _show_secret(key, secret, as_json)
 
 
 @app.command("list")
@@ -102,7 +102,7 @@ def keys_rotate(
         grace_ms = 0 if grace in ("0", "0s") else seconds(grace) * 1000
     with writing() as connection, failing(LookupError):
         key, secret = store.rotate(connection, name, grace_ms, COMMAND_LINE)
-    _tell_secret(key, secret, as_json)
+    _show_secret(key, secret, as_json)
 
 
 @app.command("revoke")
@@ -138,7 +138,7 @@ def _minute(moment_ms: int) -> str:
     return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M}"
 
 
-def _tell_secret(key: Key, secret: str, as_json: bool) -> None:
+def _show_secret(key: Key, secret: str, as_json: bool) -> None:
     if as_json:
         echo_json({"id": key.id, "name": key.terms.name, "key": secret})
         return

@@ -26,15 +26,15 @@ from router.cli.app import (
 )
 from router.ledger.adjust import NotAdjustable, corrected_ratios, revoke_price
 from router.ledger.backup import BackupBroken, NotEmpty
-from router.ledger.backup import backup as copy
-from router.ledger.backup import info as read
-from router.ledger.backup import restore as take
+from router.ledger.backup import backup as write_backup
+from router.ledger.backup import info as ledger_info
+from router.ledger.backup import restore as restore_backup
 from router.ledger.keys import COMMAND_LINE
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import WouldLose
 from router.ledger.reconcile import StatementError, date_of
-from router.ledger.upkeep import upkeep as run
-from router.ledger.verify import verify as look
+from router.ledger.upkeep import upkeep as run_upkeep
+from router.ledger.verify import verify as check
 from router.ledger.verify import verify_budgets
 from router.report.recompute import BudgetHistory, repriced
 from router.types.account import StoreUnavailable
@@ -56,39 +56,39 @@ def verify(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
 
     settings = settings_of(policy)
     own, local = settings.database_url is None and settings.redis_url is None, SqliteLedger(settings.sqlite)
-    apart = settings.database_url is not None and settings.redis_url is None and local.exists()
+    has_local = settings.database_url is not None and settings.redis_url is None and local.exists()
     with ledger_there(settings) as books, failing(StoreUnavailable, about="Redis can't be compared: "):
         files = [] if policy is None else [load_policy(policy)]
         prices, tell = repriced(known_prices(books)), _progress("requests looked at")
-        with books.reading() as connection, local.reading() if apart else nullcontext() as beside:
-            booked = BudgetHistory(connection, beside, {config.hash: config.budgets for config in files})
-            known = look(books, also=lambda row: chain(prices(row), booked(row)), own_budgets=own, progress=tell)
+        with books.reading() as connection, local.reading() if has_local else nullcontext() as local_connection:
+            booked = BudgetHistory(connection, local_connection, {config.hash: config.budgets for config in files})
+            result = check(books, also=lambda row: chain(prices(row), booked(row)), own_budgets=own, progress=tell)
         if settings.redis_url is not None:
             from router.cli.offline import redis_findings
 
-            known = known.beside(redis_findings(settings, books))
-        looked_at = [(books, known)]
-        if apart:
-            looked_at.append((local, verify_budgets(local, books)))
+            result = result.beside(redis_findings(settings, books))
+        results = [(books, result)]
+        if has_local:
+            results.append((local, verify_budgets(local, books)))
     if as_json:
-        echo_json([{"ledger": each.name, "sound": known.sound, **asdict(known)} for each, known in looked_at])
+        echo_json([{"ledger": each.name, "sound": result.sound, **asdict(result)} for each, result in results])
     else:
-        for each, known in looked_at:
-            for finding in known.findings:
+        for each, result in results:
+            for finding in result.findings:
                 typer.echo(str(finding))
-            if len(known.findings) < known.found:
-                typer.echo(f"… and {known.found - len(known.findings):,} more")
-            counts = f"{known.requests:,} requests, {known.attempts:,} attempts"
-            head = f", chain {known.chain}" if known.chain else ""
-            typer.echo(f"{each.name}: {counts}{head}: {errors(known.found)}")
-    raise typer.Exit(not all(known.sound for _, known in looked_at))
+            if len(result.findings) < result.found:
+                typer.echo(f"… and {result.found - len(result.findings):,} more")
+            counts = f"{result.requests:,} requests, {result.attempts:,} attempts"
+            head = f", chain {result.chain}" if result.chain else ""
+            typer.echo(f"{each.name}: {counts}{head}: {errors(result.found)}")
+    raise typer.Exit(not all(result.sound for _, result in results))
 
 
 @app.command()
 def info(as_json: JsonOption = False) -> None:
     """Show the ledger's version, rows and size, and the time from which on it has rows."""
     with ledger_there(settings_of(None)) as books:
-        known = read(books)
+        known = ledger_info(books)
     fields = {**asdict(known), "bytes_per_request": known.bytes_per_request}
     if as_json:
         echo_json(fields)
@@ -115,7 +115,7 @@ def backup(
     """Copy the whole ledger into one file, as of one moment, while gateways keep running."""
     with ledger_there(settings_of(None)) as books, failing(OSError, about=f"{file} can't be written: "):
         try:
-            copied = copy(books, file, _progress("rows copied"))
+            copied = write_backup(books, file, _progress("rows copied"))
         except FileExistsError:
             fail(f"{file} is there already, and is not written over: name another file")
     rows = f"{sum(copied.rows.values()):,} rows, {copied.size:,} bytes"
@@ -127,7 +127,7 @@ def restore(file: Annotated[Path, typer.Argument(help="What `lowpass ledger back
     """Fill an empty ledger, in a file or in PostgreSQL, from a backup."""
     unreadable = failing(OSError, about=f"{file} can't be read: ")
     with ledger_of(settings_of(None)) as books, failing(BackupBroken, NotEmpty), unreadable:
-        copied = take(books, file, _progress("rows restored"))
+        copied = restore_backup(books, file, _progress("rows restored"))
     typer.echo(f"{books.name}: {sum(copied.rows.values()):,} rows of {file}")
 
 
@@ -217,7 +217,7 @@ def upkeep() -> None:
     settings = settings_of(None)
     with ledger_of(settings) as books:
         books.migrate()
-        moved, dropped = run(books, now_ms(), settings.keep_rows_ms, all_of_them=True)
+        moved, dropped = run_upkeep(books, now_ms(), settings.keep_rows_ms, all_of_them=True)
     typer.echo(f"moved {moved:,} requests; dropped the rows of {dropped:,}")
 
 

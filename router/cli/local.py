@@ -120,8 +120,8 @@ def _described(spec: EngineSpec) -> tuple[str, ...]:
 # `lowpass local up|down|status|logs`: engines that run apart from any gateway.
 
 Engines = Annotated[list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Shipped engines, or paths of specs.")]
-_LOOK_EVERY_S = 0.1
-_TOLD_EVERY_S = 10.0
+_POLL_S = 0.1
+_REPORT_S = 10.0
 
 
 @app.command()
@@ -176,10 +176,10 @@ def logs(
     paths = sorted(path for path, number in tails.items() if not number or number.isdigit())
     if not paths:
         fail(f"there is no log of {name} in {folder}")
-    ends = [_say(path, 0) for path in paths]
+    ends = [_print_log(path, 0) for path in paths]
     while follow:
-        time.sleep(_LOOK_EVERY_S)
-        ends = [_say(path, end) for path, end in zip(paths, ends, strict=True)]
+        time.sleep(_POLL_S)
+        ends = [_print_log(path, end) for path, end in zip(paths, ends, strict=True)]
 
 
 def _start(spec: EngineSpec, settings: Settings) -> Popen[bytes] | EngineRecord | None:
@@ -200,18 +200,18 @@ def _outcome(spec: EngineSpec, started: Popen[bytes] | EngineRecord | None, sett
     if started is None:
         typer.echo(f"{spec.name} is run by somebody else: it is started there")
         return ""
-    name, spoke_s = spec.name, begun_s
+    name, reported_s = spec.name, begun_s
     while started.poll() is None:
-        now = record.read(settings.engines, name)
-        if now and now.process.pid == started.pid and any(state.status == "ready" for state in now.states):
-            typer.echo(f"{name} serves at {', '.join(now.urls)} after {time.monotonic() - begun_s:.1f} s")
+        current = record.read(settings.engines, name)
+        if current and current.process.pid == started.pid and any(state.status == "ready" for state in current.states):
+            typer.echo(f"{name} serves at {', '.join(current.urls)} after {time.monotonic() - begun_s:.1f} s")
             return ""
-        if time.monotonic() - spoke_s > _TOLD_EVERY_S:
-            spoke_s = time.monotonic()
-            typer.echo(f"{name} is starting: {spoke_s - begun_s:.0f} s (`lowpass local logs {name}`)", err=True)
-        time.sleep(_LOOK_EVERY_S)
-    now = record.read(settings.engines, name)  # another `up` may have started it first
-    return _already(spec, now) if now and now.owned else supervisor.why_ended(settings.logs, name)
+        if time.monotonic() - reported_s > _REPORT_S:
+            reported_s = time.monotonic()
+            typer.echo(f"{name} is starting: {reported_s - begun_s:.0f} s (`lowpass local logs {name}`)", err=True)
+        time.sleep(_POLL_S)
+    current = record.read(settings.engines, name)  # another `up` may have started it first
+    return _already(spec, current) if current and current.owned else supervisor.why_ended(settings.logs, name)
 
 
 def _already(spec: EngineSpec, running: EngineRecord) -> str:
@@ -220,9 +220,9 @@ def _already(spec: EngineSpec, running: EngineRecord) -> str:
     if running.digest != record.digest(spec):
         remedy = f"`lowpass local down {spec.name}`" if running.owner == "up" else "end that gateway"
         return f"{spec.name} runs with another spec (process {process}): {remedy}, and start it again"
-    whose = "" if running.owner == "up" else f" (of the gateway with process id {process})"
+    owner_text = "" if running.owner == "up" else f" (of the gateway with process id {process})"
     states = ", ".join(state.status for state in running.states)
-    typer.echo(f"{spec.name} is up already at {', '.join(running.urls)}: {states}{whose}")
+    typer.echo(f"{spec.name} is up already at {', '.join(running.urls)}: {states}{owner_text}")
     return ""
 
 
@@ -241,7 +241,7 @@ def _name(engine: str) -> str:
         return read(engine).name if engine.endswith((".yaml", ".yml")) else engine
 
 
-def _say(path: Path, start: int) -> int:
+def _print_log(path: Path, start: int) -> int:
     """Prints the log from byte `start`, or all of it if the log was rotated; returns its length."""
     with path.open("rb") as file:
         if file.seek(0, 2) < start:

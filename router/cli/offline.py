@@ -150,9 +150,9 @@ def redis_findings(settings: Settings, ledger: Ledger) -> list[VerifyFinding]:
         for budget in declared(settings, ledger)
     }
     differing = beyond_bookings(settings.redis_url, ledger, since)
-    words = {"s": "spent", "h": "held"}
+    kinds = {"s": "spent", "h": "held"}
     return [
-        VerifyFinding("redis", f"{account} from {start}", f"it has {beyond:+} {words[kind]} beside its bookings")
+        VerifyFinding("redis", f"{account} from {start}", f"it has {beyond:+} {kinds[kind]} beside its bookings")
         for account, start, kind, beyond in sorted(differing)
         if settings.database_url is not None or beyond < 0
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from router.cli import delivery
-from router.cli.delivery import DeliveryError, Format, chosen, deliver, post, put, written_as
+from router.cli.delivery import DeliveryError, Format, deliver, format_of, post, write_file, written_as
 from router.report.report import Column, Kind, Report
 from router.types.target import Secret
 from tests.report.delivery.sinks import Mailed, mail_server, webhook
@@ -76,10 +76,10 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
     path = tmp_path / "spend.json"
     path.write_text("last week's")
-    put(path, b"yesterday's")
+    write_file(path, b"yesterday's")
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(DeliveryError, match="No space left"):
-        put(path, b"today's")
+        write_file(path, b"today's")
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("spend.json", "yesterday's")]
     assert stat.S_IMODE(path.stat().st_mode) & 0o600 == 0o600
 
@@ -96,7 +96,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 )
 def test_which_form(options: tuple[str, ...], table: str, out: str | None, expected: Format | None) -> None:
     given = {name: name in options for name in ("json", "csv", "html")}
-    assert chosen(given, table, None if out is None else Path(out)) is expected
+    assert format_of(given, table, None if out is None else Path(out)) is expected
 
 
 # mail: to read, to look at, to calculate with
