@@ -36,11 +36,11 @@ from router.types.target import Target
 # Li, ICML 2011, with normalised weights). The cost of recorded choices is observed.
 
 RESAMPLES = 500
-LEAST_SEEN = 30
+MIN_ANSWERS = 30
 """Minimum number of a target's answers for a calibration of its expected cost."""
-LEAST_SAMPLE = 30.0
+MIN_SAMPLE = 30.0
 """Minimum effective size of the experiments, (Σw)² / Σw² (Kish 1965), for a correction by them."""
-BETWEEN = (2.5, 97.5)
+INTERVAL = (2.5, 97.5)
 """Percentiles of the resamples that bound an interval."""
 ALL = ""
 Line = tuple[str | int | float | None, ...]
@@ -88,19 +88,19 @@ class Differences(Struct, frozen=True, eq=False):
 
 def factor(totals: TargetTotals) -> float:
     """Returns the ratio of actual to expected cost; 1 if there are too few answers."""
-    return totals.observed / totals.expected if totals.answers >= LEAST_SEEN and totals.expected > 0 else 1.0
+    return totals.observed / totals.expected if totals.answers >= MIN_ANSWERS and totals.expected > 0 else 1.0
 
 
 def differences(part: Part) -> Differences:
     """Returns the changes by row, before limits of budgets are applied."""
     rows, changed = part.rows, part.changed
-    times = factors(part)
-    new = changed["first"] * times[changed["to"]] + changed["second"] * times[changed["then"]]
+    calibration = factors(part)
+    new_cost = changed["first"] * calibration[changed["to"]] + changed["second"] * calibration[changed["then"]]
     at, size = changed["row"], len(rows)
     paid = rows["spent"].astype(np.float64)
     cost, passes = np.zeros(size), np.zeros(size)
-    cost[at], passes[at] = new - paid[at], changed["p"] - changed["p_before"]
-    paid[at] = np.where(np.isnan(new), paid[at], new)
+    cost[at], passes[at] = new_cost - paid[at], changed["p"] - changed["p_before"]
+    paid[at] = np.where(np.isnan(new_cost), paid[at], new_cost)
     refusals = (rows["after"] == REFUSED).astype(np.float64) - (rows["before"] == REFUSED)
     return Differences(np.nan_to_num(cost), np.nan_to_num(passes), refusals, paid, np.isnan(cost), np.isnan(passes))
 
@@ -113,28 +113,28 @@ def factors(part: Part) -> Vector:
 def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
     """Returns the effect on each route, and on all together."""
     # The number of draws of each bucket with rows: once each for the estimate, then for every resample; seeded.
-    count, chance = len(np.unique(part.rows["bucket"])), np.random.default_rng(0)
-    drawn = chance.multinomial(count, np.full(count, 1 / count), RESAMPLES) if count else np.zeros((RESAMPLES, 0))
-    weights = np.vstack([np.ones(count), drawn]).astype(np.float64)
+    count, generator = len(np.unique(part.rows["bucket"])), np.random.default_rng(0)
+    draws = generator.multinomial(count, np.full(count, 1 / count), RESAMPLES) if count else np.zeros((RESAMPLES, 0))
+    weights = np.vstack([np.ones(count), draws]).astype(np.float64)
     whole, routes = np.zeros((3, len(weights))), list[Effect]()
     for number, route in enumerate(part.routes):
-        mine, trials = part.rows["route"] == number, part.trials[part.trials["route"] == number]
-        estimates, corrected = _estimates(part, changes, weights, mine, trials)
-        routes.append(_effect(part, mine, route, estimates, corrected, sample(trials["weight"])))
+        on_route, trials = part.rows["route"] == number, part.trials[part.trials["route"] == number]
+        estimates, corrected = _estimates(part, changes, weights, on_route, trials)
+        routes.append(_effect(part, on_route, route, estimates, corrected, sample(trials["weight"])))
         whole += estimates
     corrected, size = any(effect.corrected for effect in routes), sum(effect.sample for effect in routes)
     return routes, _effect(part, np.ones(len(part.rows), np.bool_), ALL, whole, corrected, size)
 
 
-def _effect(part: Part, mine: NDArray[np.bool_], route: str, estimates: Vector, corrected: bool, size: float) -> Effect:
-    """Builds the effect on the rows in the mask `mine`; `estimates` are those of `_estimates`."""
-    rows = part.rows[mine]
-    pairs = zip(estimates[:, 0].tolist(), np.percentile(estimates[:, 1:], BETWEEN, axis=1).T.tolist(), strict=True)
+def _effect(part: Part, mask: NDArray[np.bool_], route: str, estimates: Vector, corrected: bool, size: float) -> Effect:
+    """Builds the effect on the rows in the mask `mask`; `estimates` are those of `_estimates`."""
+    rows = part.rows[mask]
+    pairs = zip(estimates[:, 0].tolist(), np.percentile(estimates[:, 1:], INTERVAL, axis=1).T.tolist(), strict=True)
     cost, passes, refusals = (Change(value, *ends) for value, ends in pairs)
     return Effect(
         route=route,
         requests=len(rows),
-        changed=int(mine[part.changed["row"]].sum()),
+        changed=int(mask[part.changed["row"]].sum()),
         spent=int(rows["spent"].sum()),
         cost=cost,
         passes=passes,
@@ -151,17 +151,17 @@ def sample(weight: Vector) -> float:
 
 
 def _estimates(
-    part: Part, changes: Differences, weights: Vector, mine: NDArray[np.bool_], trials: Lines
+    part: Part, changes: Differences, weights: Vector, mask: NDArray[np.bool_], trials: Lines
 ) -> tuple[Vector, bool]:
     """Returns changes of cost, passes and refusals, an array [3, 1 + resamples] with the estimate first, and whether
     the cost is corrected."""
     scored = trials[np.isfinite(trials["score"])]
-    sums = weights @ _sums(part, changes, mine, trials, scored).T
+    sums = weights @ _sums(part, changes, mask, trials, scored).T
     cost, passes, refusals, supported, weight, residual, weight_scored, residual_scored = sums.T
-    corrected = sample(trials["weight"]) >= LEAST_SAMPLE
+    corrected = sample(trials["weight"]) >= MIN_SAMPLE
     if corrected:
         cost = cost + supported * _mean(residual, weight)
-    if sample(scored["weight"]) >= LEAST_SAMPLE:
+    if sample(scored["weight"]) >= MIN_SAMPLE:
         passes = passes + supported * _mean(residual_scored, weight_scored)
     return np.array([cost, passes, refusals]), bool(corrected and supported[0] > 0)
 
@@ -178,11 +178,11 @@ def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lin
     moved = part.changed[mine[part.changed["row"]] & part.changed["supported"]]
     supported = np.zeros(len(rows))
     supported[moved["row"]] = ~changes.no_cost[moved["row"]] & (changes.paid[moved["row"]] > 0)
-    off = trials["weight"] * (trials["paid"] - trials["expected"] * times[trials["to"]])
+    cost_off = trials["weight"] * (trials["paid"] - trials["expected"] * times[trials["to"]])
     missed = scored["weight"] * (scored["score"] - scored["p"])
     sums = (
         *((rows[mine], values[mine]) for values in (changes.cost, changes.passes, changes.refusals, supported)),
-        *((trials, trials["weight"]), (trials, off), (scored, scored["weight"]), (scored, missed)),
+        *((trials, trials["weight"]), (trials, cost_off), (scored, scored["weight"]), (scored, missed)),
     )
     return np.array([np.bincount(lines["bucket"], values, BUCKETS)[used] for lines, values in sums], np.float64)
 
@@ -197,9 +197,9 @@ def shifted(part: Part, changes: Differences, most: int) -> tuple[list[Line], li
     if not len(changed):
         return [], []
     at, ids, times = changed["row"], changed["id"], changed["at_ms"]
-    cost, passes, turned = changes.cost[at], changes.passes[at], changes.refusals[at] != 0
+    cost, passes, refusal_changed = changes.cost[at], changes.passes[at], changes.refusals[at] != 0
     weight = np.abs(cost) + changed["failure"] * np.abs(passes)
-    order = np.lexsort((ids, -weight, ~turned))
+    order = np.lexsort((ids, -weight, ~refusal_changed))
     moves, size = changed["move"], len(part.moves)
     decisions: list[Line] = [
         (bytes(ids[row]).decode(), int(times[row]), *part.moves[moves[row]], float(cost[row]), float(passes[row]))
@@ -238,7 +238,7 @@ def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) ->
     to = part.changed["to"]
     for target, count in zip(part.targets, np.bincount(to[to >= 0], minlength=len(part.targets)).tolist(), strict=True):
         answers = part.totals.get(target, TargetTotals()).answers
-        if count and answers < LEAST_SEEN:
+        if count and answers < MIN_ANSWERS:
             code = "hardly_asked" if answers else "never_asked"
             lines.append((code, count, _TEXTS[code].format(target=target, answers=answers)))
     return lines
@@ -257,21 +257,21 @@ def limited(part: Part, changes: Differences, sides: Policies) -> tuple[Part, Di
     same = not part.unknown["other_policy"] and all(side.config.budgets == budgets for side in sides.old.values())
     if not len(part.charges) or (not len(part.changed) and same):
         return part, changes
-    by = stopped(part.charges, part.accounts, changes.paid)
-    lowers = {budget.id for budget in budgets if isinstance(budget.exhausted, Downgrade)}
-    lowered = np.array([account.budget in lowers for account in part.accounts], np.bool_)
-    at = np.flatnonzero(by >= 0)
-    down = lowered[by[at]]
-    if down.any():
-        part = structs.replace(part, unknown=part.unknown + Counter({"downgraded": int(down.sum())}))
-    if down.all():
+    stopped_by = stopped(part.charges, part.accounts, changes.paid)
+    downgrading = {budget.id for budget in budgets if isinstance(budget.exhausted, Downgrade)}
+    is_downgrading = np.array([account.budget in downgrading for account in part.accounts], np.bool_)
+    at = np.flatnonzero(stopped_by >= 0)
+    is_downgraded = is_downgrading[stopped_by[at]]
+    if is_downgraded.any():
+        part = structs.replace(part, unknown=part.unknown + Counter({"downgraded": int(is_downgraded.sum())}))
+    if is_downgraded.all():
         return part, changes
-    part = _refused(part, at[~down], by)
+    part = _refused(part, at[~is_downgraded], stopped_by)
     return part, differences(part)
 
 
-def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
-    """Marks rows as refused. `at`: indexes of the rows; `by`: the number of the account that stops each row."""
+def _refused(part: Part, at: NDArray[np.intp], stopped_by: NDArray[np.intp]) -> Part:
+    """Marks rows as refused. `at`: indexes of the rows; `stopped_by`: the number of the account that stops each row."""
     moves, rows, changed = {move: at for at, move in enumerate(part.moves)}, part.rows.copy(), part.changed.copy()
     routes = rows["route"][at].tolist()
     numbers = np.full(len(rows), -1, np.int32)
@@ -279,7 +279,7 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
         number_of(
             moves, (part.routes[route], ANY_TARGET, NO_TARGET, f"budget {part.accounts[account].budget} is used up")
         )
-        for route, account in zip(routes, by[at].tolist(), strict=True)
+        for route, account in zip(routes, stopped_by[at].tolist(), strict=True)
     ]
     rows["after"][at] = REFUSED
     hit = numbers[changed["row"]] >= 0
@@ -302,7 +302,7 @@ def egress(part: Part, sides: Policies, past: Mapping[str, bytes]) -> list[Line]
     """Returns one row per destination, largest changes first; `past` are policy documents by hash."""
     policies = {flow.policy for flow in (*part.before, *part.after)}
     known = {policy: _targets(policy, sides, past) for policy in policies}
-    before, after = _placed(part.before, known), _placed(part.after, known)
+    before, after = _counts_by_place(part.before, known), _counts_by_place(part.after, known)
     rows: list[Line] = [(*place, before[place], after[place], after[place] - before[place]) for place in before | after]
     return sorted(rows, key=lambda row: (-abs(float(row[-1] or 0)), *map(str, row)))
 
@@ -315,7 +315,7 @@ def _targets(policy: str, sides: Policies, past: Mapping[str, bytes]) -> Mapping
     return in_force.read(document).targets if document is not None else sides.new.targets
 
 
-def _placed(flows: Counter[Flow], known: Mapping[str, Mapping[str, Target]]) -> Counter[Line]:
+def _counts_by_place(flows: Counter[Flow], known: Mapping[str, Mapping[str, Target]]) -> Counter[Line]:
     """Returns counts by the first columns of `replay/egress`."""
     places = Counter[Line]()
     for flow, count in flows.items():

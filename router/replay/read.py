@@ -115,15 +115,15 @@ def joined(parts: Sequence[Part]) -> Part:
         for name, kind in LINES.items():
             moved = getattr(part, name).copy()
             for field in NUMBERED.keys() & {*(kind.names or ())}:
-                given = moved[field] >= 0
-                moved[field][given] = numbers[NUMBERED[field]][moved[field][given]]
+                has_label = moved[field] >= 0
+                moved[field][has_label] = numbers[NUMBERED[field]][moved[field][has_label]]
             if "row" in (kind.names or ()):
                 moved["row"] += first
             lines[name].append(moved)
         first += len(part.rows)
         for name, counts in part.totals.items():
             totals[name] = totals.get(name, TargetTotals()).plus(counts)
-    arrays: dict[str, Any] = {name: np.concatenate(some) for name, some in lines.items()}
+    arrays: dict[str, Any] = {name: np.concatenate(arrays_of_kind) for name, arrays_of_kind in lines.items()}
     return Part(
         **arrays | {name: tuple(known) for name, known in labels.items()},
         totals=totals,
@@ -142,17 +142,17 @@ def stopped(charges: Lines, accounts: Sequence[Account], paid: Vector) -> NDArra
     An account stops every request once its limit is reached; all of them begin empty. Holds and parallel requests are
     not simulated: each request is charged before the next one comes.
     """
-    by = np.full(len(paid), -1, np.intp)
+    stopped_by = np.full(len(paid), -1, np.intp)
     booked: dict[str, dict[int, float]] = defaultdict(dict)
     costs = paid.tolist()
     for row, lines in groupby(zip(charges["row"].tolist(), charges["account"].tolist(), strict=True), itemgetter(0)):
         numbers = [number for _, number in lines]
-        full = (n for n in numbers if _spent(booked[accounts[n].id], accounts[n]) >= accounts[n].limit)
-        by[row] = next(full, -1)
-        for account in (accounts[number] for number in numbers if by[row] < 0):
+        exhausted = (n for n in numbers if _spent(booked[accounts[n].id], accounts[n]) >= accounts[n].limit)
+        stopped_by[row] = next(exhausted, -1)
+        for account in (accounts[number] for number in numbers if stopped_by[row] < 0):
             window = booked[account.id]
             window[account.window_start_ms] = window.get(account.window_start_ms, 0.0) + costs[row]
-    return by
+    return stopped_by
 
 
 def _spent(booked: dict[int, float], account: Account) -> float:
@@ -233,14 +233,14 @@ def why(record: Stored, decided: NewDecision, new: PolicyReplay) -> str:
     if not before.target:
         return "a target may serve it"
     if before.target != after.target:
-        return _left(before.target, plan, new)
+        return _why_left(before.target, plan, new)
     if before.tactic != after.tactic or before.second != after.second:
         how = "alone" if after.tactic is None else type(after.tactic).__name__.lower()
         return f"{plan.strategy}: {how}"
     return "sees placeholders" if after.redacted else "sees all of it"
 
 
-def _left(target: str, plan: Plan, new: PolicyReplay) -> str:
+def _why_left(target: str, plan: Plan, new: PolicyReplay) -> str:
     """Returns why `target` is not the first choice any more."""
     dropped = next((each for each in plan.dropped if each.target == target), None)
     if dropped is not None:
@@ -263,7 +263,7 @@ def _reason(dropped: Dropped) -> str:
 
 BUCKETS = 4_096
 """Number of clusters for intervals: sessions, or hours of requests without one, assigned by hash."""
-MOST_SEEN = 128
+MAX_COMPARED_ANSWERS = 128
 """Maximum number of a target's answers, per range, that are compared with its expected cost."""
 Wanted = Callable[[Stored], bool]
 Scores = Callable[[str], float | None]
@@ -373,7 +373,7 @@ class ReplayReader:
         new, before = expected(self._new, record, choice, weighed), self._p_before(record, old, weighed)
         if decision is not None and choice.target:
             self._charge(record, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
-        move = (record.row.route, _who(record.choice), _who(choice), why(record, decided, self._new))
+        move = (record.row.route, _choice_text(record.choice), _choice_text(choice), why(record, decided, self._new))
         failure = None if decision is None else decision.stakes.failure_nano
         first, second = (self._number("to", name) if name else -1 for name in (choice.target, choice.second))
         self._lines["changed"].append(
@@ -406,7 +406,7 @@ class ReplayReader:
             not record.answered
             or record.row.attempts != 1
             or record.choice.tactic is not None
-            or known.answers >= MOST_SEEN
+            or known.answers >= MAX_COMPARED_ANSWERS
         ):
             return
         target = self._new.targets.get(name)
@@ -455,5 +455,5 @@ def _flow(flows: Counter[Flow], record: Stored, policy: str, choice: Choice) -> 
             flows[Flow(record.row.data_class, policy, target, choice.redacted)] += 1
 
 
-def _who(choice: Choice) -> str:
+def _choice_text(choice: Choice) -> str:
     return f"{choice.target} + {choice.second}" if choice.second else choice.target or NO_TARGET

@@ -49,7 +49,7 @@ def wanted(where: Collection[LabelFilter]) -> Callable[[Stored], bool]:
 # The time range and filters of a replay, from the parameters that users write.
 
 
-def stretch(ledger: Ledger, question: Parameters) -> tuple[int | None, int | None, tuple[LabelFilter, ...]]:
+def time_range(ledger: Ledger, question: Parameters) -> tuple[int | None, int | None, tuple[LabelFilter, ...]]:
     """Returns the arguments `since_ms`, `until_ms` and `where` of `replay`. Raises `ClientError` 400 for invalid
     values, or labels that the ledger does not have."""
     about = request_of(_ASKABLE, question, now_ms())
@@ -66,7 +66,7 @@ _ASKABLE = Definition(name="replay", where=tuple(DIMENSIONS))
 _SCORES: str = patterns("ledger/data/sql.yaml")["query"]["scores"]
 
 
-_here: list[Callable[[PositionRange], Part]] = []
+_range_reader: list[Callable[[PositionRange], Part]] = []
 """Function that reads a range; set before the fork, so that forked processes inherit it."""
 
 
@@ -74,8 +74,8 @@ def parts(read: Callable[[PositionRange], Part], every: Sequence[PositionRange],
     """Returns the parts in order of time. Several processes are forked from this one, which must have no threads."""
     if processes < 2 or len(every) < 2:
         return list(map(read, every))
-    _here[:] = [read]
-    with get_context("fork").Pool(min(processes, len(every)), _begin) as pool:
+    _range_reader[:] = [read]
+    with get_context("fork").Pool(min(processes, len(every)), _disable_gc) as pool:
         return pool.map(_read, every, chunksize=1)
 
 
@@ -84,14 +84,14 @@ def callers(connection: Connection) -> dict[str, Caller]:
     return {key.id: structs.replace(key.caller(), tags=()) for key in keys.every(connection)}
 
 
-def _begin() -> None:
+def _disable_gc() -> None:
     """Turns off the garbage collector, which would take half the time; no reference cycles are created."""
     gc.freeze()
     gc.disable()
 
 
-def _read(stretch: PositionRange) -> Part:
-    return _here[0](stretch)
+def _read(positions: PositionRange) -> Part:
+    return _range_reader[0](positions)
 
 
 def scores(connection: Connection) -> Callable[[str], float | None]:
@@ -107,7 +107,7 @@ def scores(connection: Connection) -> Callable[[str], float | None]:
 
 # Replay of the ledger's decisions under another policy; `replay` is the entry point.
 
-MOST = 50
+MAX_DECISIONS = 50
 """Maximum number of decisions that are listed individually."""
 
 
@@ -140,11 +140,11 @@ def replay(
     """
     sides, chosen = compared(config, others, ledger), wanted(where)
 
-    def read(stretch: PositionRange) -> Part:
+    def read(positions: PositionRange) -> Part:
         """Replays a range, read as of one moment."""
         with ledger.reading() as connection:
             reader = ReplayReader(sides, callers(connection), chosen, scores(connection))
-            for row in decided(connection, stretch, since_ms, until_ms):
+            for row in decided(connection, positions, since_ms, until_ms):
                 reader.take(row)
             return reader.part()
 
@@ -153,9 +153,9 @@ def replay(
     whole = joined(parts(read, every, processes))
     whole, changes = limited(whole, differences(whole), sides)
     routes, total = effects(whole, changes)
-    shifts, decisions = shifted(whole, changes, MOST)
+    shifts, decisions = shifted(whole, changes, MAX_DECISIONS)
     with ledger.reading() as connection:
-        past, gone = documents(connection), expired(connection, since_ms, until_ms)
+        past, expired_count = documents(connection), expired(connection, since_ms, until_ms)
     return Replayed(
         policy=sides.new.hash,
         since_ms=since_ms,
@@ -167,7 +167,7 @@ def replay(
             "decisions": decisions,
             "egress": egress(whole, sides, past),
             "calibration": [(name, known.answers, factor(known)) for name, known in sorted(whole.totals.items())],
-            "unknown": unknowns(whole, changes, sides, gone),
+            "unknown": unknowns(whole, changes, sides, expired_count),
         },
     )
 
@@ -189,22 +189,22 @@ def as_report(replayed: Replayed) -> Report:
     )
 
 
-LEAST_PASSES = 0.05
+MIN_PASSES = 0.05
 """Minimum number of right answers that the verdict mentions."""
 
 
 def verdict(replayed: Replayed) -> str:
     """Returns the result in one sentence: "$1.52 dearer and 13.8 fewer right answers: no"."""
-    total, terms = replayed.total, any(code == "repriced" for code, *_ in replayed.tables["unknown"])
-    besides = "; another price or model behind a target is not looked at where decisions stay" if terms else ""
+    total, is_repriced = replayed.total, any(code == "repriced" for code, *_ in replayed.tables["unknown"])
+    suffix = "; another price or model behind a target is not looked at where decisions stay" if is_repriced else ""
     if not total.changed:
-        return f"Nothing changes{besides}"
-    cost, passes = round(total.cost.value), total.passes.value if abs(total.passes.value) >= LEAST_PASSES else 0.0
+        return f"Nothing changes{suffix}"
+    cost, passes = round(total.cost.value), total.passes.value if abs(total.passes.value) >= MIN_PASSES else 0.0
     parts = [f"{dollars(abs(cost))} {'dearer' if cost > 0 else 'cheaper'}" if cost else "as dear"]
     parts += [f"{abs(passes):,.1f} {'more' if passes > 0 else 'fewer'} right answers" if passes else "as often right"]
     if refused := round(total.refusals.value):
         parts.append(f"{abs(refused):,} {'more' if refused > 0 else 'fewer'} refused")
-    return f"{', '.join(parts[:-1])} and {parts[-1]}: {_judged(total, cost, passes)}{besides}"
+    return f"{', '.join(parts[:-1])} and {parts[-1]}: {_judged(total, cost, passes)}{suffix}"
 
 
 def _judged(total: Effect, cost: int, passes: float) -> str:

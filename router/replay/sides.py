@@ -48,8 +48,8 @@ class Choice(Struct, frozen=True):
 
 
 REFUSED = Choice()
-_CHOSEN = ("chosen", "kept", "nearest")
-_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued", "degraded")
+_CHOSEN_REASONS = ("chosen", "kept", "nearest")
+_EXCLUDED_REASONS = ("below_floor", "over_cost", "too_slow", "unknown", "queued", "degraded")
 
 
 class ExperimentDraw(NamedTuple):
@@ -87,13 +87,13 @@ class Stored(Struct, frozen=True, gc=False):
             return ExperimentDraw()
         tried = new if document.explored and self.choice.target == new else ""
         # Every target within all limits has some chance of being asked.
-        able = any(row.target == new and row.why not in _OUT for row in document.weighed)
-        return ExperimentDraw(tried, not plan.explored and able)
+        could_be_asked = any(row.target == new and row.why not in _EXCLUDED_REASONS for row in document.weighed)
+        return ExperimentDraw(tried, not plan.explored and could_be_asked)
 
 
 def _chosen(weighed: Sequence[Weighed]) -> str:
     """Returns the choice without exploration; empty if it is a pair of targets."""
-    return next((row.target for row in weighed if row.why in _CHOSEN), "")
+    return next((row.target for row in weighed if row.why in _CHOSEN_REASONS), "")
 
 
 _decoder, _UNSHAPED = msgspec.json.Decoder(Explanation), RequestProfile()
@@ -142,17 +142,17 @@ def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str
 def forecasters(ledger: Ledger, targets: Sequence[Target]) -> Callable[[Sequence[Target], int], Forecaster]:
     """Returns a function that makes a `Forecaster` for some of the targets, with prices cached for `fresh_ms`. All
     share what the ledger has taught, or nothing if it can't be read. Must not run inside an event loop."""
-    every, learned = PassRateModel(), TargetStats()
-    every.adopt(targets)
+    all_rates, learned = PassRateModel(), TargetStats()
+    all_rates.adopt(targets)
     with suppress(LedgerUnavailable):
         if ledger.exists():
-            asyncio.run(recollect(ledger, every))
+            asyncio.run(recollect(ledger, all_rates))
             learned, _ = learned_from(ledger, {target.id: target for target in targets})
 
     def make(some: Sequence[Target], fresh_ms: int) -> Forecaster:
         rates = PassRateModel()
         rates.adopt(some)
-        rates.restore(every.state())
+        rates.restore(all_rates.state())
         return Forecaster(some, learned, rates, fresh_ms)
 
     return make
@@ -163,8 +163,8 @@ def forecasters(ledger: Ledger, targets: Sequence[Target]) -> Callable[[Sequence
 QUARTER_MS = 900_000
 """Interval in ms at which prices that depend on the time are looked up."""
 _ALWAYS_MS = 2**62
-_MOST_SETS = 4_096
-_RESTS, _DOWN = "circuit_open", "engine_down"
+_MAX_CACHED_SETS = 4_096
+_CIRCUIT_OPEN, _ENGINE_DOWN = "circuit_open", "engine_down"
 _DEFAULT = "default"
 
 
@@ -204,7 +204,7 @@ class PolicyReplay:
     def decide(self, record: Stored) -> NewDecision:
         classification = self.classified(record)
         screened = Screened(classification, self._redacted(record, classification.classes))
-        rests = frozenset([dropped.target for dropped in record.document.dropped if dropped.reason == _RESTS])
+        rests = frozenset([dropped.target for dropped in record.document.dropped if dropped.reason == _CIRCUIT_OPEN])
         degrades = frozenset([queued.target for queued in record.document.queued if queued.degraded])
         try:
             decision, _ = choose(
@@ -237,7 +237,7 @@ class PolicyReplay:
         causes = frozenset([cause.data_class for cause in stored_classes.causes if cause.by != _DEFAULT])
         known = self._sets.get(causes)
         if known is None:
-            if len(self._sets) >= _MOST_SETS:
+            if len(self._sets) >= _MAX_CACHED_SETS:
                 self._sets.clear()
             classes = causes if causes <= self._ranks.keys() else frozenset(self._ranks)
             classes |= {self.config.sensitivity.default}
@@ -274,12 +274,12 @@ def same(before: Target | None, after: Target | None) -> bool:
     """Whether two targets are the same and have the same price; API keys and price versions are ignored."""
     if before is None or after is None:
         return before is after
-    return before is after or _bare(before) == _bare(after)
+    return before is after or _comparable(before) == _comparable(after)
 
 
 def repriced(before: Target, after: Target) -> bool:
     """Whether the model or the price behind a target's name differs."""
-    return _bare(before).model != _bare(after).model
+    return _comparable(before).model != _comparable(after).model
 
 
 @lru_cache(maxsize=4_096)
@@ -298,21 +298,21 @@ def same_rules(old: PolicyReplay, new: PolicyReplay, model: str) -> bool:
 
 def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Policies:
     """Returns the policies to compare, each with forecasts for the targets of all policies."""
-    rest = [other for other in others if other != config]
-    targets = _joined([config, *rest])
-    prices = [target.model.price for policy in (config, *rest) for target in policy.targets.values()]
+    different = [other for other in others if other != config]
+    targets = _joined([config, *different])
+    prices = [target.model.price for policy in (config, *different) for target in policy.targets.values()]
     fresh = QUARTER_MS if any(price is not None and timed(price) for price in prices) else _ALWAYS_MS
     make = forecasters(ledger, targets)
     new = PolicyReplay(config, targets, make(targets, fresh))
     old: dict[str, PolicyReplay] = {}
-    for other in rest:
-        mine = _joined([other, config, *rest])
-        old.setdefault(other.in_force.hash, PolicyReplay(other, mine, make(mine, fresh)))
+    for other in different:
+        all_targets = _joined([other, config, *different])
+        old.setdefault(other.in_force.hash, PolicyReplay(other, all_targets, make(all_targets, fresh)))
     old.setdefault(new.hash, new)
     return Policies(new, old)
 
 
-def _bare(target: Target) -> Target:
+def _comparable(target: Target) -> Target:
     price = target.model.price
     unnamed = None if price is None else structs.replace(price, version="")
     provider = structs.replace(target.provider, prices={})  # prices of models that may answer in place of others
@@ -331,7 +331,7 @@ def _joined(configs: Iterable[Config]) -> tuple[Target, ...]:
 def _asks(record: Stored) -> QueueReader | None:
     """Returns the recorded state of queues, if any; the load of engines is not simulated."""
     document = record.document
-    down = [dropped.target for dropped in document.dropped if dropped.reason == _DOWN]
+    down = [dropped.target for dropped in document.dropped if dropped.reason == _ENGINE_DOWN]
     if not (document.queued or down):
         return None
     busy = {each.target: Queue(wait_ms=each.wait_ms, waiting=each.waiting, full=each.full) for each in document.queued}

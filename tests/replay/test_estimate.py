@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.replay.estimate import LEAST_SEEN, Effect, differences, effects
+from router.replay.estimate import MIN_ANSWERS, Effect, differences, effects
 from router.replay.read import BUCKETS, CHARGE, MOVE, ROW, SERVED, TRIAL, Part, TargetTotals, joined, stopped
 from router.types.account import Account
 from tests.tables import each_row
@@ -44,7 +44,7 @@ def estimated(rows: Sequence[Any], changed: Sequence[Any], trials: Sequence[Any]
     return effect
 
 
-@each_row("answers, times", [(LEAST_SEEN, 2.0), (LEAST_SEEN - 1, 1.0)])
+@each_row("answers, times", [(MIN_ANSWERS, 2.0), (MIN_ANSWERS - 1, 1.0)])
 def test_expectations_are_compared_with_enough_answers_only(answers: int, times: float) -> None:
     whole = part([row()], [change(0)], totals={"new": TargetTotals(answers, 2_000, 1_000.0)})
     assert differences(whole).cost[0] == 40 * times - 100
