@@ -27,7 +27,7 @@ from router.types.yaml_model import read_model
 
 # Second opinions: at most one detector gives them, from a local target, and only if another one asks for them.
 
-_AT: Loc = ("sensitivity", "detectors")
+_DETECTORS_AT: Loc = ("sensitivity", "detectors")
 
 
 def check_opinion(source: YamlFile, sensitivity: Sensitivity, names: Sequence[str]) -> None:
@@ -35,16 +35,16 @@ def check_opinion(source: YamlFile, sensitivity: Sensitivity, names: Sequence[st
     asking = tuple(_asking(sensitivity))
     for index, second in asking:
         if names and second.target not in names:
-            source.report_unknown((*_AT, index, "target"), "target", second.target, names)
+            source.report_unknown((*_DETECTORS_AT, index, "target"), "target", second.target, names)
     for index, _ in asking[1:]:
-        source.report((*_AT, index), "a second local_llm: there is no third opinion", "keep one of them")
-    if asking or any(loc[:2] == _AT for loc in source.dropped):
+        source.report((*_DETECTORS_AT, index), "a second local_llm: there is no third opinion", "keep one of them")
+    if asking or any(loc[:2] == _DETECTORS_AT for loc in source.dropped):
         return
     for index, detector in enumerate(sensitivity.detectors):
         if isinstance(detector, Keywords | Patterns) and detector.ask is not None:
             problem = "nobody is there to be asked: what it finds would never count"
             remedy = "add {kind: local_llm, target: a local one} to the detectors, or remove ask"
-            source.report(source.key((*_AT, index, "ask")), problem, remedy)
+            source.report(source.key((*_DETECTORS_AT, index, "ask")), problem, remedy)
 
 
 def check_asked(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
@@ -55,7 +55,7 @@ def check_asked(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[str
             problem = f"target {target.id} is not local: a second opinion never leaves this machine"
             local = ", ".join(name for name, other in targets.items() if other.provider.local)
             remedy = f"name a local one: {local}" if local else "add a local target and name it"
-            source.report((*_AT, index, "target"), problem, remedy)
+            source.report((*_DETECTORS_AT, index, "target"), problem, remedy)
 
 
 def _asking(sensitivity: Sensitivity) -> Iterator[tuple[int, SecondOpinion]]:
@@ -119,7 +119,7 @@ def _absent(source: YamlFile, name: str, row: RouteRow, keys: tuple[str, ...]) -
 
 # The keys of a budget together: one limit, a possible window, nothing without effect.
 
-_OURS = ("key.limit", "key.rpm", "key.tpm", "key.parallel", "loops.session_usd", SESSION_TURNS)
+_RESERVED_IDS = ("key.limit", "key.rpm", "key.tpm", "key.parallel", "loops.session_usd", SESSION_TURNS)
 _FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
 
 
@@ -129,7 +129,7 @@ def check_budgets(source: YamlFile, policy: Policy, routes: Sequence[str], targe
     serves = {name: row.strategy.names() for name, row in policy.routes.items()}
     for index, budget in enumerate(policy.budgets):
         at: Loc = ("budgets", index)
-        if budget.id in _OURS:
+        if budget.id in _RESERVED_IDS:
             problem = f"'{budget.id}' is what lowpass calls limits of keys and sessions"
             source.report((*at, "id"), problem, "give the budget another id")
         if budget.id in ids[:index]:
@@ -153,7 +153,7 @@ def check_budgets(source: YamlFile, policy: Policy, routes: Sequence[str], targe
         for key, problem, remedy in _without_effect(budget, serves):
             source.report(source.key((*at, key)), problem, remedy)
     if not any(loc[0] in ("budgets", "routes") for loc in source.dropped):
-        _check_circles(source, policy.budgets, routes)
+        _check_downgrade_cycles(source, policy.budgets, routes)
 
 
 def _check_names(source: YamlFile, at: Loc, budget: Budget, routes: Sequence[str], targets: Sequence[str]) -> None:
@@ -204,28 +204,28 @@ def _idle_in_each_request(budget: Budget) -> Iterator[Found]:
         yield "outage", "a budget of each request is kept in no store", "remove outage"
 
 
-def _check_circles(source: YamlFile, budgets: Sequence[Budget], routes: Iterable[str]) -> None:
+def _check_downgrade_cycles(source: YamlFile, budgets: Sequence[Budget], routes: Iterable[str]) -> None:
     """Reports downgrades that could send a request from route to route in a circle."""
     # (index of the budget, route that it binds, route that it downgrades to)
-    ways = []
+    downgrades = []
     for index, budget in enumerate(budgets):
         if isinstance(budget.exhausted, Downgrade):
             goal, bound = budget.exhausted.downgrade, budget.routes or routes
-            ways += [(index, origin, goal) for origin in bound if origin != goal or set(bound) == {goal}]
-    for index, origin, goal in ways:
-        if origin in _reachable(goal, [(start, end) for _, start, end in ways]):
+            downgrades += [(index, origin, goal) for origin in bound if origin != goal or set(bound) == {goal}]
+    for index, origin, goal in downgrades:
+        if origin in _reachable(goal, [(start, end) for _, start, end in downgrades]):
             problem = f"requests that it sends from route '{origin}' to '{goal}' would be sent back"
             remedy = f"let no budget that binds '{goal}' downgrade to where it leads back"
             source.report(("budgets", index, "exhausted", "downgrade"), problem, remedy)
 
 
-def _reachable(origin: str, ways: Sequence[tuple[str, str]]) -> set[str]:
-    reached, ahead = {origin}, [origin]
-    while ahead:
-        here = ahead.pop()
-        onward = {end for start, end in ways if start == here} - reached
-        reached |= onward
-        ahead.extend(onward)
+def _reachable(origin: str, edges: Sequence[tuple[str, str]]) -> set[str]:
+    reached, pending = {origin}, [origin]
+    while pending:
+        current = pending.pop()
+        new = {end for start, end in edges if start == current} - reached
+        reached |= new
+        pending.extend(new)
     return reached
 
 
@@ -456,5 +456,5 @@ def _unknown(terms: KeyTerms, config: Config, new_tags: Collection[str]) -> Iter
         for name in names:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
-                meant = f"did you mean '{near[0]}'?" if near else f"Known: {', '.join(sorted(known)) or 'none'}"
-                yield f"unknown {kind} '{name}'; {meant}" + (_NEW_TAG if kind == "tag" else "")
+                suggestion = f"did you mean '{near[0]}'?" if near else f"Known: {', '.join(sorted(known)) or 'none'}"
+                yield f"unknown {kind} '{name}'; {suggestion}" + (_NEW_TAG if kind == "tag" else "")

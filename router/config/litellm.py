@@ -36,10 +36,10 @@ def policy_of(config: Path) -> tuple[dict[str, Any], tuple[Problem, ...]]:
 
 
 class LitellmImport:
-    """One configuration. What is translated is removed from `_rest`; what remains is reported with its place."""
+    """One configuration. What is translated is removed from `_remaining`; what remains is reported with its place."""
 
     def __init__(self, source: YamlFile, settings: dict[str, Any]) -> None:
-        self._source, self._rest = source, settings
+        self._source, self._remaining = source, settings
         sections = [settings.get(name) for name in ("litellm_settings", "router_settings")]
         self._litellm, self._router = [section if isinstance(section, dict) else {} for section in sections]
         self._fallbacks: dict[str, list[str]] = {}
@@ -57,7 +57,7 @@ class LitellmImport:
         """Name that clients send → its targets and their weights."""
 
     def policy(self) -> dict[str, Any]:
-        deployments = self._rest.get("model_list") or []
+        deployments = self._remaining.get("model_list") or []
         counts = Counter(str(row.get("model_name")) for row in deployments if isinstance(row, dict))
         for index, row in enumerate(deployments):
             try:
@@ -77,7 +77,7 @@ class LitellmImport:
         models = [target["model"] for target in self._targets.values()]
         if any(isinstance(model, dict) and "price" not in model for model in models):
             policy["unpriced"] = _WORST_CASE
-        self._report((), self._rest)
+        self._report((), self._remaining)
         return policy
 
     def _deployment(self, loc: Loc, row: object, counts: Mapping[str, int]) -> None:

@@ -32,11 +32,11 @@ def reload_policy(path: Path, running: Mapping[str, ServedEngine]) -> Config:
     """Loads a policy in a running gateway: an engine that it did not start is a mistake. Raises `ConfigError`."""
     problem = "the engine '{}' is not one of those that this gateway started"
     remedy = "restart the gateway: it starts what its policy names"
-    late = {
+    not_running = {
         name: ServedEngine(name=name, urls=NOWHERE, mistakes=((problem.format(name), remedy),))
         for name in unlaunched(path)
     }
-    return load_policy(path, {**late, **running})
+    return load_policy(path, {**not_running, **running})
 
 
 def inspect_policy(path: Path) -> tuple[Problem, ...]:
@@ -75,8 +75,8 @@ def try_policy(text: bytes, in_force: Path) -> Config | tuple[Problem, ...]:
     # neither the values of the gateway's variables nor which ones exist.
     names = _VARIABLE.findall(text)
     defaulted = {name for name, default in names if default}
-    pretended = {name.decode(): _STAND_IN for name, _ in names if name not in defaulted}
+    stand_ins = {name.decode(): _STAND_IN for name, _ in names if name not in defaulted}
     try:
-        return load_text(NAME, text, shipped(), pretended, unlaunched(in_force))
+        return load_text(NAME, text, shipped(), stand_ins, unlaunched(in_force))
     except ConfigError as error:
         return error.problems

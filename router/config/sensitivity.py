@@ -8,8 +8,8 @@ from router.decide.eligibility import ClassGuard, Redact, Requirements
 from router.types.target import Target
 from router.types.yaml_file import Loc, YamlFile, word
 
-_AT: Loc = ("sensitivity",)
-_PLACE = ("providers", "jurisdictions_not", "regions", "training", "retention_days_max", "baa")
+_SENSITIVITY_AT: Loc = ("sensitivity",)
+_REMOTE = ("providers", "jurisdictions_not", "regions", "training", "retention_days_max", "baa")
 """Requirements that concern only targets that are not local."""
 _OTHER = ("local_only", "licence", "tools", "redact", "thinking_cap")
 _UNDEMANDING = Requirements()
@@ -21,11 +21,11 @@ def check_sensitivity(source: YamlFile, policy: Policy, catalog: Catalog, names:
     """Checks all classes. `names`: all classes that the file declares, also those with mistakes."""
     sensitivity = policy.sensitivity
     if sensitivity.default not in names:
-        if source.walk(loc := (*_AT, "default"))[0] == loc:
+        if source.walk(loc := (*_SENSITIVITY_AT, "default"))[0] == loc:
             source.report_unknown(loc, "class", sensitivity.default, names)
         else:
             problem = f"the default class '{sensitivity.default}' is not among the classes"
-            source.report(source.key((*_AT, "classes")), problem, f"add it, or set default: {names[0]}")
+            source.report(source.key((*_SENSITIVITY_AT, "classes")), problem, f"add it, or set default: {names[0]}")
     for loc, name in _references(sensitivity):
         if name not in names:
             source.report_unknown(loc, "class", name, names)
@@ -53,8 +53,8 @@ def check_served(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[st
     guard = ClassGuard(sensitivity.classes, lambda *body: frozenset())
     default_refused = _refusals(guard, sensitivity, sensitivity.default, sensitivity.default, targets)
     for name, row in sensitivity.classes.items():
-        beside = name if default_refused else sensitivity.default
-        reasons = _refusals(guard, sensitivity, name, beside, targets)
+        other_class = name if default_refused else sensitivity.default
+        reasons = _refusals(guard, sensitivity, name, other_class, targets)
         if reasons and not row.block:
             problem = f"every request of class {name} would be refused: no target meets its requirements"
             source.report(
@@ -63,16 +63,16 @@ def check_served(source: YamlFile, sensitivity: Sensitivity, targets: Mapping[st
 
 
 def _refusals(
-    guard: ClassGuard, sensitivity: Sensitivity, name: str, beside: str, targets: Mapping[str, Target]
+    guard: ClassGuard, sensitivity: Sensitivity, name: str, other_class: str, targets: Mapping[str, Target]
 ) -> list[str]:
-    """Returns why each target refuses class `name`, plain and redacted, with `beside`; empty if one accepts it."""
+    """Returns why each target refuses class `name`, plain and redacted, with `other_class`; empty if one accepts it."""
     # Time 0, since expired evidence is reported at its own place.
     now, row, reasons = 0, sensitivity.classes[name], []
     left = sensitivity.redacted_to(name) if row.redact is not Redact.NEVER else name
     for target in targets.values():
-        reason = guard.refusal(target, frozenset({name, beside}), now, redacted=False)
+        reason = guard.refusal(target, frozenset({name, other_class}), now, redacted=False)
         if reason and row.redact is not Redact.NEVER and left in sensitivity.classes:
-            reason = guard.refusal(target, frozenset({left, beside}), now, redacted=True)
+            reason = guard.refusal(target, frozenset({left, other_class}), now, redacted=True)
         if not reason:
             return []
         reasons.append(f"{target.id}: {reason}")
@@ -80,17 +80,17 @@ def _refusals(
 
 
 def _at(*parts: str) -> Loc:
-    return (*_AT, "classes", *parts)
+    return (*_SENSITIVITY_AT, "classes", *parts)
 
 
 def _references(sensitivity: Sensitivity) -> Iterator[tuple[Loc, str]]:
     """Yields the place and the name of every reference to a class."""
     for index, detector in enumerate(sensitivity.detectors):
         if not isinstance(detector, SecondOpinion):
-            yield (*_AT, "detectors", index, "class"), detector.data_class
+            yield (*_SENSITIVITY_AT, "detectors", index, "class"), detector.data_class
     for modality, name in sensitivity.unscannable:
         if name is not None:
-            yield (*_AT, "unscannable", modality), name
+            yield (*_SENSITIVITY_AT, "unscannable", modality), name
     for name, row in sensitivity.classes.items():
         if row.redacted_to is not None:
             yield _at(name, "redacted_to"), row.redacted_to
@@ -117,15 +117,15 @@ def _mistakes(
     if row.block:
         if name == sensitivity.default:
             yield "block", "the default class is blocked: every request would be refused", "remove block"
-        yield from _idle(row, (*_PLACE, *_OTHER), "block refuses its requests wherever they would go", "block")
+        yield from _unused(row, (*_REMOTE, *_OTHER), "block refuses its requests wherever they would go", "block")
     elif row.local_only:
-        yield from _idle(row, _PLACE, "local_only leaves no provider to demand it of", "local_only")
+        yield from _unused(row, _REMOTE, "local_only leaves no provider to demand it of", "local_only")
     else:
         yield from _excluded(row, catalog)
     yield from _wrong_redaction(source, sensitivity, name, row)
 
 
-def _idle(row: Requirements, keys: Iterable[str], why: str, stronger: str) -> Iterator[Found]:
+def _unused(row: Requirements, keys: Iterable[str], why: str, stronger: str) -> Iterator[Found]:
     for key in keys:
         if getattr(row, key) != getattr(_UNDEMANDING, key):
             yield key, f"{key} can never take effect: {why}", f"remove {key}, or {stronger}"

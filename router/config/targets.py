@@ -37,9 +37,9 @@ from router.types.yaml_file import Loc, YamlFile, did_you_mean
 
 # The thinking contract of a model at an engine that lowpass launches or watches.
 
-_COUNTLESS = (Contract.SWITCH, Contract.ALWAYS_ON)
-_WORDS = ("none", "low", "medium", "high")
-LONGEST_WORD = 20
+_UNNUMBERED = (Contract.SWITCH, Contract.ALWAYS_ON)
+_USUAL_LEVELS = ("none", "low", "medium", "high")
+MIN_REPORTED_KEY = 20
 """Length in characters from which a key in the file is reported; shorter ones, such as "EMPTY", are no secrets."""
 
 
@@ -49,14 +49,14 @@ def as_served(thinking: Thinking, engine: ServedEngine) -> Thinking:
         return thinking
     if engine.thinking_exact:
         numbered = thinking
-        if thinking.contract in _COUNTLESS:
+        if thinking.contract in _UNNUMBERED:
             # A model with only a switch gets the usual levels below its own.
-            word, most = (thinking.levels or _WORDS)[-1], (thinking.tokens or (SCALE["high"],))[-1]
-            words = _WORDS if thinking.can_stop else _WORDS[1:]
-            below = {level: SCALE[level] for level in words if SCALE[level] < most and level != word}
-            numbered = structs.replace(thinking, levels=(*below, word), tokens=(*below.values(), most))
-        least = max(thinking.minimum, engine.thinking_forced + 1)
-        return structs.replace(numbered, contract=Contract.EXACT, minimum=least, streamed=True)
+            word, most = (thinking.levels or _USUAL_LEVELS)[-1], (thinking.tokens or (SCALE["high"],))[-1]
+            words = _USUAL_LEVELS if thinking.can_stop else _USUAL_LEVELS[1:]
+            lower = {level: SCALE[level] for level in words if SCALE[level] < most and level != word}
+            numbered = structs.replace(thinking, levels=(*lower, word), tokens=(*lower.values(), most))
+        minimum = max(thinking.minimum, engine.thinking_forced + 1)
+        return structs.replace(numbered, contract=Contract.EXACT, minimum=minimum, streamed=True)
     switch = Contract.SWITCH if thinking.can_stop else Contract.ALWAYS_ON
     return structs.replace(thinking, contract=switch, minimum=0, streamed=False)
 
@@ -86,15 +86,15 @@ def terms(source: YamlFile, loc: Loc, row: TermsRow, provider: Provider) -> Term
     return promised
 
 
-def _stronger(ours: Terms, theirs: Terms) -> list[str]:
-    """Returns the keys in which `ours` promises more than `theirs`."""
-    days, least = ours.retention_days, theirs.retention_days
-    beyond = {
-        "training": ours.training is False and theirs.training is not False,
-        "retention_days": days is not None and (least is None or days < least),
-        "baa": ours.baa and not theirs.baa,
+def _stronger(own: Terms, general: Terms) -> list[str]:
+    """Returns the keys in which `own` promises more than `general`."""
+    days, general_days = own.retention_days, general.retention_days
+    stronger = {
+        "training": own.training is False and general.training is not False,
+        "retention_days": days is not None and (general_days is None or days < general_days),
+        "baa": own.baa and not general.baa,
     }
-    return [key for key, more in beyond.items() if more]
+    return [key for key, more in stronger.items() if more]
 
 
 # Specialists: their tasks and languages, and the template by which a model without chat is asked.
@@ -103,7 +103,7 @@ _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, und
 """Same settings as in adapters/completing.py, which renders the prompts that are sent."""
 _SAMPLE = 100
 """Length in characters of the text with which a template is tried."""
-_NOBODY = ("", "")
+_NO_LANGUAGES = ("", "")
 _KEPT = frozenset({Capability.COMPLETIONS, Capability.EMBEDDINGS})
 
 
@@ -162,7 +162,7 @@ class _TemplateFails(Exception):
 
     def __init__(self, pair: tuple[str, str], error: Exception) -> None:
         source, target = map(english, pair)
-        where = f" from {source or 'an unknown language'} to {target or 'none'}" if pair != _NOBODY else ""
+        where = f" from {source or 'an unknown language'} to {target or 'none'}" if pair != _NO_LANGUAGES else ""
         super().__init__(f"the template fails{where or ' where no language is known'}: {error}")
         self.line = _line(error)
         self.remedy = "give a default, as in {{ target or 'French' }}" + (", or list languages" if where else "")
@@ -180,7 +180,7 @@ def _unknown(tree: nodes.Template) -> list[tuple[str, int]]:
 
 def _pairs(template: str, languages: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yields pairs (source, target) of languages to try: each language once on either side; also none known."""
-    yield _NOBODY
+    yield _NO_LANGUAGES
     if "source" not in template and "target" not in template:
         return
     codes = [code for code in languages or sorted(NAMES) if code in NAMES]
@@ -239,7 +239,7 @@ def _report(source: YamlFile, node: yaml.Node | None, line: int, problem: str, r
 
 # One row of `targets` and the catalog → a Target.
 
-_SERVED = frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDINGS})
+_SERVABLE = frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDINGS})
 
 
 class TargetBuilder:
@@ -357,7 +357,7 @@ class TargetBuilder:
     def _check_inline(self, loc: Loc, row: ModelRow) -> None:
         if row.max_output > row.context:
             self._report((*loc, "max_output"), "max_output is larger than context", "lower it, or raise context")
-        if not _SERVED & set(row.capabilities):
+        if not _SERVABLE & set(row.capabilities):
             problem = "a model without chat, completions or embeddings serves nothing"
             self._report((*loc, "capabilities"), problem, "add chat to its capabilities")
         thinking = row.thinking
@@ -442,6 +442,6 @@ class TargetBuilder:
             remedy = f'export {provider.key_env or "API_KEY"}, and write "${{{provider.key_env or "API_KEY"}}}"'
             if text.startswith("$"):
                 self._report((*loc, "api_key"), f"'{text}' is no reference", remedy)
-            elif len(text) >= LONGEST_WORD:
+            elif len(text) >= MIN_REPORTED_KEY:
                 self._report((*loc, "api_key"), "the key itself stands in the file", remedy)
         return Secret(value) if value else None
