@@ -102,14 +102,14 @@ def of_engines(states: Iterable[EngineState]) -> Values:
     """Returns the metrics of engines. What a replica does not report is left out."""
     samples: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for state in states:
-        whose = state.name, str(state.replica)
+        labels = state.name, str(state.replica)
         numbers: dict[str, float] = {"ready": state.status is Status.READY, "restarts": state.restarts}
         if (load := state.load) is not None:
             counts = {"running": load.running, "waiting": load.waiting}
             numbers |= counts | {"rejected": load.rejected, "preempted": load.preempted}
             numbers |= {} if load.kv_cache is None else {"kv_cache_share": load.kv_cache}
         for name, number in numbers.items():
-            samples[f"lowpass_engine_{name}"][whose] = number
+            samples[f"lowpass_engine_{name}"][labels] = number
     return samples
 
 
@@ -123,18 +123,18 @@ class _Families(Collector):
         self._values = values
 
     def collect(self) -> Iterator[Metric]:
-        for name, shape in METRICS.items():
+        for name, row in METRICS.items():
             numbers = self._values.get(name, {})
-            if shape.kind == "histogram":
-                buckets, edges = HistogramMetricFamily(name, shape.help, labels=shape.labels), edge_names(shape.edges)
+            if row.kind == "histogram":
+                buckets, edges = HistogramMetricFamily(name, row.help, labels=row.labels), edge_names(row.edges)
                 for labels in dict.fromkeys(known[:-1] for known in numbers):
                     # In Prometheus, a bucket counts all values up to its edge.
-                    upto = accumulate(numbers[*labels, edge] for edge in edges)
-                    buckets.add_metric(labels, list(zip(edges, upto, strict=True)), numbers[*labels, SUM])
+                    cumulative = accumulate(numbers[*labels, edge] for edge in edges)
+                    buckets.add_metric(labels, list(zip(edges, cumulative, strict=True)), numbers[*labels, SUM])
                 yield buckets
                 continue
-            kind = GaugeMetricFamily if shape.kind == "gauge" else CounterMetricFamily
-            family: Any = kind(name, shape.help, labels=shape.labels)
+            kind = GaugeMetricFamily if row.kind == "gauge" else CounterMetricFamily
+            family: Any = kind(name, row.help, labels=row.labels)
             for labels, number in numbers.items():
                 family.add_metric(labels, number)
             yield family

@@ -149,7 +149,7 @@ def _iso(seconds: float) -> str:
 
 EVERY_S = 0.1
 """Seconds between two reports. Waiting requests stay in memory, where the garbage collector inspects them."""
-MOST_WAITING = 10_000
+MAX_WAITING = 10_000
 """Maximum number of requests that wait to be reported. Further ones are dropped and counted."""
 CLOSING_S = 3.0
 """Seconds that a shutdown waits for collectors."""
@@ -178,16 +178,16 @@ class Observer:
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks = sinks
-        self._over: deque[ObservedRequest] = deque()
+        self._finished: deque[ObservedRequest] = deque()
         self._closing = threading.Event()
-        self._dropped, self._broken = 0, set[int]()
+        self._dropped, self._failed_sinks = 0, set[int]()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
         self._thread.start()
 
     def end(self, observed: ObservedRequest) -> None:
         observed.ended_ns = time.time_ns()
-        if len(self._over) < MOST_WAITING:
-            self._over.append(observed)
+        if len(self._finished) < MAX_WAITING:
+            self._finished.append(observed)
         else:
             self._dropped += 1
 
@@ -198,20 +198,20 @@ class Observer:
 
     def _run(self) -> None:
         while not self._closing.wait(EVERY_S):
-            self._tell()
-        self._tell()
+            self._report()
+        self._report()
         for sink in self._sinks:
             sink.close()
 
-    def _tell(self) -> None:
-        batch = [self._over.popleft() for _ in range(len(self._over))]
+    def _report(self) -> None:
+        batch = [self._finished.popleft() for _ in range(len(self._finished))]
         for number, sink in enumerate(self._sinks if batch else ()):
             try:
                 sink.tell(batch)
             except Exception as error:
                 # Logged once per sink, and without the message, which may quote what it could not report.
-                if number not in self._broken:
-                    self._broken.add(number)
+                if number not in self._failed_sinks:
+                    self._failed_sinks.add(number)
                     _log.error("%s can't be told of requests: %s", type(sink).__name__, type(error).__name__)
         if dropped := self._dropped:
             self._dropped -= dropped

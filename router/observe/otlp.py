@@ -158,10 +158,10 @@ class Spans:
         if root.is_recording():
             if observed.status >= 500:
                 root.set_status(Status(StatusCode.ERROR))
-            self._within(observed, set_span_in_context(root, Context()))
+            self._add_children(observed, set_span_in_context(root, Context()))
         root.end(observed.ended_ns)
 
-    def _within(self, observed: ObservedRequest, inside: Context) -> None:
+    def _add_children(self, observed: ObservedRequest, inside: Context) -> None:
         """Adds the spans of steps and attempts. Attempts belong to the last `dispatch` step."""
         calling, operation = inside, OPERATIONS[observed.endpoint]
         for (name, began), (_, ended) in pairwise((*observed.steps, ("", observed.ended_ns))):
