@@ -155,11 +155,11 @@ def _feed_forward(config: Config, index: int) -> tuple[int, int]:
 #
 # Format: ggml's docs/gguf.md, versions 2 and 3, little-endian.
 
-_PLAIN = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_NUMBER_FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
-_KEPT = 1024
+_MAX_KEPT_ARRAY = 1024
 """Maximum length of an array that is kept; longer ones are vocabularies, of which only the length is kept."""
-_LONGEST = 1 << 20
+_MAX_TEXT = 1 << 20
 
 
 class GgufHead(Struct, frozen=True):
@@ -204,7 +204,7 @@ def _number(file: BinaryIO, form: str) -> Any:
 
 def _text(file: BinaryIO) -> str:
     length = _number(file, "<Q")
-    if length > _LONGEST:
+    if length > _MAX_TEXT:
         raise struct.error
     return file.read(length).decode()
 
@@ -214,15 +214,15 @@ def _value(file: BinaryIO, kind: int) -> Any:
     if kind == _STRING:
         return _text(file)
     if kind != _ARRAY:
-        return _number(file, _PLAIN[kind])
+        return _number(file, _NUMBER_FORMATS[kind])
     kind, length = _number(file, "<I"), _number(file, "<Q")
-    if length <= _KEPT:
+    if length <= _MAX_KEPT_ARRAY:
         return [_value(file, kind) for _ in range(length)]
     if kind == _STRING:
         for _ in range(length):
             file.seek(_number(file, "<Q"), 1)
     else:
-        file.seek(length * struct.calcsize(_PLAIN[kind]), 1)
+        file.seek(length * struct.calcsize(_NUMBER_FORMATS[kind]), 1)
     return length
 
 

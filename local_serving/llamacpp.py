@@ -32,9 +32,9 @@ CHECKPOINTS = 2
 """Checkpoints of sliding-window layers per stream; llama.cpp's default of 32 would take 0.5 GB for a 0.3 GB model."""
 _ERRORS_ONLY = 1
 _BLOCK = 1 << 20
-_LATE_S = 5.0
+_REASON_WAIT_S = 5.0
 """Maximum wait, in seconds, for the reason of a failure, which llama.cpp logs from another thread."""
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 """Maximum number of threads; a small model is limited by memory, and more threads would only spin at barriers."""
 
 
@@ -59,7 +59,7 @@ def _die_with_parent() -> None:
 def _serve(spec: "Llamacpp", port: int) -> Any:
     """Returns llama.cpp's server, which listens and serves in its own threads as long as the object exists."""
     path = model_path(spec)
-    if reason := taken(port):
+    if reason := why_unavailable(port):
         raise EngineError(f"can't listen on {HOST}:{port}: {reason}")
     try:
         import xllamacpp
@@ -77,7 +77,7 @@ def _serve(spec: "Llamacpp", port: int) -> Any:
 def model_path(spec: "Llamacpp") -> Path:
     """Returns the model's file. Its package is located but not imported, because that would import another engine."""
     if spec.parts is not None:
-        return _joined(spec.file, spec.parts)
+        return _joined_file(spec.file, spec.parts)
     folder = Path()
     if spec.package:
         package = find_spec(spec.package)
@@ -92,7 +92,7 @@ def model_path(spec: "Llamacpp") -> Path:
     return path
 
 
-def _joined(file: str, parts: "Parts") -> Path:
+def _joined_file(file: str, parts: "Parts") -> Path:
     """Returns the path of the joined file, whose name starts with its digest; it is created if it is missing.
 
     Raises `EngineError`.
@@ -140,7 +140,7 @@ def _join(pieces: list[Path], path: Path, digest: str) -> None:
             raise
 
 
-def taken(port: int) -> str:
+def why_unavailable(port: int) -> str:
     """Returns the reason why an engine can't listen on a port; empty if it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -154,7 +154,7 @@ def taken(port: int) -> str:
 def _parameters(xllamacpp: Any, spec: "Llamacpp", path: Path, port: int) -> Any:
     # All but one of the cores that this process may use.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads, parameters = spec.threads or min(max(cores - 1, 1), _MOST_THREADS), xllamacpp.CommonParams()
+    threads, parameters = spec.threads or min(max(cores - 1, 1), _MAX_THREADS), xllamacpp.CommonParams()
     parameters.model.path = str(path)
     parameters.model_alias = {spec.model}
     parameters.hostnames, parameters.port = [HOST], port
@@ -192,7 +192,7 @@ def _first_complaint(output: IO[bytes]) -> str:
 
     Another thread logs it, possibly after the failure itself.
     """
-    deadline = monotonic() + _LATE_S
+    deadline = monotonic() + _REASON_WAIT_S
     while True:
         output.seek(0)
         whole = output.read().decode(errors="replace").rpartition("\n")[0].splitlines()

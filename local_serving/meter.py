@@ -13,7 +13,7 @@ from router.types.target import BilledHours, Load
 
 # The work of a replica: differences of consecutive loads, as times and tokens that can be added up.
 
-MOST_GAP_MS = 30_000
+MAX_GAP_MS = 30_000
 """Maximum time in ms between two loads; the work in a longer gap is unknown, and not charged."""
 
 
@@ -50,7 +50,7 @@ class EngineWork(Struct, frozen=True, kw_only=True):
 def work_between(before: Load, load: Load) -> EngineWork | None:
     """Returns a replica's work between two loads; None if the second is not newer, or after too long a gap."""
     wall_ms = load.at_ms - before.at_ms
-    if not 0 < wall_ms <= MOST_GAP_MS:
+    if not 0 < wall_ms <= MAX_GAP_MS:
         return None
     # Gauges are averaged over both ends; counters that decreased have restarted at 0.
     totals = [row.prompt + row.output + row.finished for row in (before, load)]
@@ -108,11 +108,11 @@ def _energy_total(nvml: Any, handles: Sequence[Any]) -> int:
 # The price of a token: the cost of machine hours, divided among the tokens read and written in them.
 
 HOUR_MS = 3_600_000
-HALF_WORK_MS = 5 * 60_000
+WORK_HALF_LIFE_MS = 5 * 60_000
 """Half-life, in ms of work, of earlier work in a measurement: prices follow the load within minutes."""
-HALF_DAY_MS = 24 * HOUR_MS
+IDLE_HALF_LIFE_MS = 24 * HOUR_MS
 """Half-life in ms of idle time: a matter of days, so that a quiet night does not raise the prices of the morning."""
-LEAST_BUSY_MS, LEAST_TOKENS = 20_000, 500
+MIN_BUSY_MS, MIN_TOKENS = 20_000, 500
 """Minimum busy time in ms and number of tokens for a measurement."""
 CACHED_WEIGHT = 0.01
 """Cost of a cached input token relative to an uncached one. llama.cpp on a CPU: 0.005 (0.02 against 4 ms)."""
@@ -149,16 +149,16 @@ class WorkWindow:
         """Work of the last minutes with load."""
 
     def add(self, spent: EngineWork) -> None:
-        day = 0.5 ** (spent.wall_ms / self._replicas / HALF_DAY_MS)
-        self.wall_ms = self.wall_ms * day + spent.wall_ms
-        self.busy_ms = self.busy_ms * day + spent.busy_ms
-        self.work = self.work.plus(spent, 0.5 ** (spent.busy_ms / self._replicas / HALF_WORK_MS))
+        decay = 0.5 ** (spent.wall_ms / self._replicas / IDLE_HALF_LIFE_MS)
+        self.wall_ms = self.wall_ms * decay + spent.wall_ms
+        self.busy_ms = self.busy_ms * decay + spent.busy_ms
+        self.work = self.work.plus(spent, 0.5 ** (spent.busy_ms / self._replicas / WORK_HALF_LIFE_MS))
 
     def rates(self, hourly: int, counted: BilledHours) -> TokenRates | None:
         """Returns rates such that tokens × rates = work × price (× wall ÷ busy time, if all hours are billed), but for
         rounding. `hourly` is the nano-USD of all replicas. None if there was too little work."""
         work, share = self.work, self.prefill_share
-        if work.busy_ms < LEAST_BUSY_MS or work.uncached + work.output < LEAST_TOKENS:
+        if work.busy_ms < MIN_BUSY_MS or work.uncached + work.output < MIN_TOKENS:
             return None
         cost = work.busy_ms * per_ms(hourly, self._replicas) * self.idle(counted)
         read = work.uncached + work.cached * CACHED_WEIGHT
@@ -190,11 +190,11 @@ class WorkWindow:
 
 # Metering of one engine: from loads of its replicas to hourly records and prices.
 
-MOVED = 0.02
+MIN_RATE_CHANGE = 0.02
 """Relative change of a rate up to which a price is kept."""
-LEAST_APART_MS = 60_000
+MIN_PRICE_AGE_MS = 60_000
 """Minimum time in ms between two prices."""
-MOST_RETURNED = 0.25
+MAX_COMPENSATION = 0.25
 """Maximum share of a price by which it compensates for what earlier prices took too much or too little."""
 
 
@@ -214,8 +214,8 @@ class Metered:
         """Last load of each replica."""
         ours = (spec.gpus or range(self._replicas * each)) if isinstance(spec, Vllm) else ()
         self._power: Power | None = gpu_power(ours)
-        self._spent, self._over = EngineWork(), 0.0
-        """`_over`: what prices have charged beyond the cost of the work so far, in nano-USD × a million."""
+        self._spent, self._overcharged = EngineWork(), 0.0
+        """`_overcharged`: what prices have charged beyond the cost of the work so far, in nano-USD × a million."""
 
     def read(self, replica: int, load: Load | None) -> None:
         """Adds a replica's load; None if it has not reported one."""
@@ -226,8 +226,8 @@ class Metered:
             self._window.add(spent)
             self._spent = self._spent.plus(spent)
             if (last := self._last) is not None:
-                taken = spent.uncached * last.input + spent.cached * last.cached + spent.output * last.output
-                self._over += taken - self._due(spent.busy_ms)
+                charged = spent.uncached * last.input + spent.cached * last.cached + spent.output * last.output
+                self._overcharged += charged - self._cost_of(spent.busy_ms)
 
     def hour(self, now_ms: int) -> EngineHour | None:
         """Returns the work since the last call; None if the engine was not up."""
@@ -262,14 +262,14 @@ class Metered:
             rates = TokenRates(last.input, last.cached, last.output).times(times)
         else:
             measured = self._window.rates(hourly, counted)
-            if measured is None or (last is not None and now_ms - last.since_ms < LEAST_APART_MS):
+            if measured is None or (last is not None and now_ms - last.since_ms < MIN_PRICE_AGE_MS):
                 return None
             # Lowered if prices have charged too much: a load that gets faster has many tokens at the earlier, slow
             # price. The excess is returned over as much work as the window holds.
-            over = self._over / self._due(self._window.work.busy_ms)
-            rates = measured.times(1 - min(MOST_RETURNED, max(-MOST_RETURNED, over)))
+            over = self._overcharged / self._cost_of(self._window.work.busy_ms)
+            rates = measured.times(1 - min(MAX_COMPENSATION, max(-MAX_COMPENSATION, over)))
             pairs = ((last.input, rates.input), (last.output, rates.output)) if last else ()
-            if last is not None and not any(abs(new - old) > MOVED * old for old, new in pairs):
+            if last is not None and not any(abs(new - old) > MIN_RATE_CHANGE * old for old, new in pairs):
                 return None
         work = self._window.work
         self._last = EnginePrice(
@@ -288,5 +288,5 @@ class Metered:
         )
         return self._last
 
-    def _due(self, busy_ms: float) -> float:
+    def _cost_of(self, busy_ms: float) -> float:
         return busy_ms * per_ms(self._hourly, self._replicas) * self._window.idle(self._spec.cost.counted)

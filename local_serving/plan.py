@@ -152,7 +152,7 @@ _ANSWER_TOKENS: int = _FIGURES["answer_tokens"]
 CPU_CORE = Gpu(**_FIGURES["cpu_core"])
 
 
-class MemoryGuess(Struct, frozen=True):
+class PlanEstimate(Struct, frozen=True):
     """An estimate with its best, likely and worst values."""
 
     best: float
@@ -164,15 +164,15 @@ class Speed(Struct, frozen=True):
     """Tokens per second of one replica, reading only or writing only."""
 
     streams: int
-    input: MemoryGuess
-    output: MemoryGuess
+    input: PlanEstimate
+    output: PlanEstimate
 
 
 class Usd(Struct, frozen=True):
     """USD per million tokens."""
 
-    input: MemoryGuess
-    output: MemoryGuess
+    input: PlanEstimate
+    output: PlanEstimate
 
 
 def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: int, *, fp8: bool = False) -> Speed:
@@ -181,8 +181,8 @@ def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: in
     stage = max(streams // spread.pipeline, 1)  # per pipeline stage; other stages work on the rest meanwhile
     if model.experts:
         # The share of experts to which at least one token is routed, if they are chosen at random.
-        touched = 1 - (1 - model.experts_active / model.experts) ** (stage * spread.data)
-        weights = Weights(weights.shared, weights.experts * touched)
+        used_share = 1 - (1 - model.experts_active / model.experts) ** (stage * spread.data)
+        weights = Weights(weights.shared, weights.experts * used_share)
     read = on_gpu(weights, spread) + stage * cache.sequence(min(_ANSWER_TOKENS, context))
     flops = (device.fp8 if fp8 else device.bf16) * 1e12 * spread.tensor
     work = 2 * model.active_b * 1e9 / spread.pipeline / (_FIGURES["sparse"] if model.experts else 1)
@@ -191,8 +191,8 @@ def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: in
     steps = [max(read / (device.bandwidth * 1e9 * memory), stage * work / (flops * sums)) for memory, sums in shares]
     return Speed(
         streams,
-        MemoryGuess(*(spread.data * flops * share / work for share in computed)),
-        MemoryGuess(*(spread.data * stage / step for step in steps)),
+        PlanEstimate(*(spread.data * flops * share / work for share in computed)),
+        PlanEstimate(*(spread.data * stage / step for step in steps)),
     )
 
 
@@ -242,7 +242,7 @@ class EnginePlan(Struct, frozen=True, kw_only=True):
             return None
         million = float(self.hourly) / 3600 * 1e6
         guesses = (structs.astuple(guess) for guess in (self.speed.input, self.speed.output))
-        return Usd(*(MemoryGuess(*(million / rate for rate in rates)) for rates in guesses))
+        return Usd(*(PlanEstimate(*(million / rate for rate in rates)) for rates in guesses))
 
     @property
     def needed(self) -> int:
@@ -261,7 +261,7 @@ class EnginePlan(Struct, frozen=True, kw_only=True):
 
 # vLLM on GPUs: memory that weights and overhead leave is used for the cache.
 
-_WIDEST = 16
+_MAX_TENSOR = 16
 
 
 def of_gpus(spec: Vllm, model: Architecture) -> EnginePlan:
@@ -273,7 +273,7 @@ def of_gpus(spec: Vllm, model: Architecture) -> EnginePlan:
     # Remedies if not even one sequence fits: a shorter context, or more GPUs.
     ways = [f"lower context to {planned.tokens}"] if planned.tokens else []
     tensor = 2 * spec.parallelism.tensor
-    while tensor <= _WIDEST:
+    while tensor <= _MAX_TENSOR:
         spread = spec.parallelism.model_copy(update={"tensor": tensor})
         wider = _on_gpus(spec.model_copy(update={"parallelism": spread}), model)
         if wider.fits:
@@ -340,7 +340,7 @@ def _on_gpus(spec: Vllm, model: Architecture) -> EnginePlan:
 
 # vLLM and llama.cpp without GPUs: their caches are allocated at the start.
 
-_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def of_vllm(spec: Vllm, model: Architecture) -> EnginePlan:
@@ -356,7 +356,7 @@ def of_vllm(spec: Vllm, model: Architecture) -> EnginePlan:
         kv_cache=spec.cpu_cache_gib * GIB,
         speed=speed(cache, of, CPU_CORE, streams, spec.context),
     )
-    return _judged(planned, -(-spec.parallel * cache.sequence(spec.context) // GIB))
+    return _with_remedy(planned, -(-spec.parallel * cache.sequence(spec.context) // GIB))
 
 
 def on_cpu_of_llamacpp(spec: Llamacpp) -> EnginePlan:
@@ -381,10 +381,10 @@ def on_cpu_of_llamacpp(spec: Llamacpp) -> EnginePlan:
         ample=True,
         speed=speed(cache, Weights(active, head.bytes - active), cpu, spec.parallel, spec.context),
     )
-    return _judged(planned, 0)
+    return _with_remedy(planned, 0)
 
 
-def _judged(planned: EnginePlan, wanted: int) -> EnginePlan:
+def _with_remedy(planned: EnginePlan, wanted: int) -> EnginePlan:
     """Adds a remedy. `wanted` is the GiB of cache with which all streams fit at once."""
     if planned.room < 0:
         remedy = f"{-planned.room / GIB:.1f} GiB are missing on this machine: take a smaller model, or more memory"
@@ -399,7 +399,7 @@ def _memory() -> int:
     """Returns the memory of this machine, or of the container in which this process runs, in bytes."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        return min(machine, int(_LIMIT.read_text()))
+        return min(machine, int(_CGROUP_LIMIT.read_text()))
     except (OSError, ValueError):
         return machine
 

@@ -24,7 +24,7 @@ from router.types.target import EngineState, Status
 # Records of engines and their owners: a file for each, and a lock that ends with the owner.
 
 _GONE = "gone"
-_PATIENCE_S = 2.0
+_WAIT_S = 2.0
 Owner = Literal["serve", "up"]
 """Command that owns an engine: `lowpass serve`, with which its engines end, or `lowpass local up`."""
 
@@ -96,8 +96,8 @@ def write(folder: Path, record: EngineRecord) -> None:
 
 def digest(spec: EngineSpec) -> str:
     """Returns a digest of what affects the start, independent of notation: 16 and 16.0 are equal."""
-    apart = {"cost": EngineCost(), "licence": "", "architecture": None, "start_s": 1}
-    core = type(spec).model_validate_json(spec.model_copy(update=apart).model_dump_json())
+    neutral = {"cost": EngineCost(), "licence": "", "architecture": None, "start_s": 1}
+    core = type(spec).model_validate_json(spec.model_copy(update=neutral).model_dump_json())
     return sha256(core.model_dump_json().encode()).hexdigest()[:16]
 
 
@@ -129,7 +129,7 @@ def end_leftovers(children: tuple[Process, ...]) -> None:
     for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
-    deadline = monotonic() + _PATIENCE_S
+    deadline = monotonic() + _WAIT_S
     while any(members(group) for group in groups) and monotonic() < deadline:
         sleep(0.01)
 
@@ -184,7 +184,7 @@ def statuses(record: EngineRecord) -> Sequence[EngineStatus]:
 async def _status(record: EngineRecord, state: EngineState) -> EngineStatus:
     owned = record.owned
     serves = owned and state.status in (Status.READY, Status.DRAINING)
-    load = await watch_read(state.url, record.kind, _PATIENCE_S) if serves else None
+    load = await watch_read(state.url, record.kind, _WAIT_S) if serves else None
     group = members(state.pid) if owned and state.pid else ()
     sizes = [size for pid in group if (size := _pss(pid)) is not None]
     return EngineStatus(

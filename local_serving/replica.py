@@ -27,14 +27,14 @@ from router.types.yaml_file import load_data
 # Reasons of failed starts, from the engine's output, with remedies (`causes.yaml`); and the small part of the output
 # that is kept once requests are served.
 
-_LINE_CHARS, _KNOWN_CHARS = 300, 160
+_LINE_CHARS, _CAUSE_CHARS = 300, 160
 _PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?((?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\])?\s*")
 """Prefix of vLLM's log lines: "(EngineCore pid=7) ERROR 11-21 20:34:11 [core.py:945] "."""
 _NATIVE = re.compile(r"^[\d.]+ [A-Z] ")
 """Prefix of llama.cpp's log lines, from a thread that may be late: "0.00.007.158 E srv …". They are not the reason."""
 _STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput|Avg prompt throughput")
 _EXCEPTION = re.compile(r"^(?:[a-z_0-9]+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b")
-_VAGUE = ("Engine core initialization failed", "WorkerProc initialization failed", "See root cause above")
+_VAGUE_MESSAGES = ("Engine core initialization failed", "WorkerProc initialization failed", "See root cause above")
 
 
 _CAUSES: list[dict[str, Any]] = load_data(__file__, "causes.yaml")
@@ -52,7 +52,7 @@ class EngineOutput:
         remedy = next((cause["remedy"] for cause in _CAUSES if any(word in text for word in cause["words"])), "")
         if remedy and self._cause is None:
             self._cause = text, remedy
-        if _EXCEPTION.match(text) and not any(vague in text for vague in _VAGUE):
+        if _EXCEPTION.match(text) and not any(vague in text for vague in _VAGUE_MESSAGES):
             self._exception = text
         if text and not (self._last and _NATIVE.match(text)):
             self._last = text
@@ -61,7 +61,7 @@ class EngineOutput:
         """Returns why the engine ended: a known cause with its remedy, else its last output or exit status."""
         if self._cause is not None:
             text, remedy = self._cause
-            return f"{shorten(text, _KNOWN_CHARS, placeholder=' …')}: {remedy}"
+            return f"{shorten(text, _CAUSE_CHARS, placeholder=' …')}: {remedy}"
         if status < 0:
             return f"killed by {signal.Signals(-status).name}"
         return self.last or f"exit status {status}"
@@ -154,11 +154,11 @@ class EngineProcess:
         self._home, self._changed = home, changed
         self._stopping = asyncio.Event()
         self._log = logging.Logger(spec.name)
-        self._life: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._process: Process | None = None
         self._engine: int | None = None
         self._served_from: float | None = None
-        self._verdict, self._calls = "", 0
+        self._failure, self._calls = "", 0
 
     def launch(self) -> None:
         """Starts the replica. Raises `EngineError` if the log can't be written."""
@@ -170,18 +170,18 @@ class EngineProcess:
             raise EngineError(f"{problem}; set LOWPASS_HOME") from error
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self._log.addHandler(handler)
-        self._life = asyncio.get_running_loop().create_task(self._keep_alive(), name=f"engine {self.spec.name}")
+        self._task = asyncio.get_running_loop().create_task(self._keep_alive(), name=f"engine {self.spec.name}")
 
     async def stop(self) -> None:
         """Ends the child and its process group; safe at any moment."""
         self._stopping.set()
-        if self._life:
+        if self._task:
             self._signal_guardian(signal.SIGTERM)
             # A serving engine may finish its requests; a starting one has none (and vLLM ignores SIGTERM then).
             finishes = isinstance(self.spec, Vllm) and self._served_from is not None
-            await asyncio.wait({self._life}, timeout=GRACE_S + (ENGINE_DRAIN_S if finishes else 0))
+            await asyncio.wait({self._task}, timeout=GRACE_S + (ENGINE_DRAIN_S if finishes else 0))
             self._kill()
-            await self._life
+            await self._task
 
     async def drain(self, limit_s: float) -> None:
         """Waits up to `limit_s` for requests in progress, then stops. The state is DRAINING meanwhile."""
@@ -196,10 +196,10 @@ class EngineProcess:
 
     async def _busy(self) -> int:
         """Returns the number of running and waiting requests; 0 if unknown."""
-        load = await watch.read(self.url, watch.words_of(self.spec), LIMIT_S)
+        load = await watch.read(self.url, watch.format_of(self.spec), LIMIT_S)
         return load.running + load.waiting if load else 0
 
-    async def _order(self, path: str, then: Status) -> None:
+    async def _command(self, path: str, then: Status) -> None:
         with suppress(OSError):
             if (await ask(self.url, path, "POST", limit_s=60)).status == 200:
                 self._update(status=then)
@@ -222,7 +222,7 @@ class EngineProcess:
 
     async def _live(self) -> float:
         """Runs the child until it ends, and returns the seconds for which it served."""
-        output, self._served_from, self._verdict = EngineOutput(), None, ""
+        output, self._served_from, self._failure = EngineOutput(), None, ""
         try:
             process = await self._spawn()
         except EngineError as error:
@@ -236,7 +236,7 @@ class EngineProcess:
                 self._read_line(line.decode(errors="replace").rstrip()[:_REPLICA_LINE_CHARS], output)
         status = await ending
         watch.cancel()
-        self._ended(self._verdict or output.why(status))
+        self._ended(self._failure or output.why(status))
         return asyncio.get_running_loop().time() - self._served_from if self._served_from else 0.0
 
     async def _spawn(self) -> Process:
@@ -287,16 +287,16 @@ class EngineProcess:
                     await asyncio.sleep(_PROBE_EVERY_S)
         except TimeoutError:
             last = f", and said last: {output.last}" if output.last else ""
-            self._verdict = f"it does not serve after {self.spec.start_s} s{last}: see its log, or raise `start_s`"
+            self._failure = f"it does not serve after {self.spec.start_s} s{last}: see its log, or raise `start_s`"
         except ForeignServer as stranger:
-            self._verdict = f"{stranger}: stop that, or start again"
+            self._failure = f"{stranger}: stop that, or start again"
         else:
             self._served_from = loop.time()
             start_s = self._served_from - started
             self._log.info("serves %s on %s after %.1f s, pid %s", self.spec.model, self.url, start_s, self._engine)
             self._update(status=Status.READY)
             await self._until_it_hangs()
-            self._verdict = f"killed, since /health failed {HUNG_AFTER} times in a row"
+            self._failure = f"killed, since /health failed {HUNG_AFTER} times in a row"
         self._kill()
 
     async def _serves(self) -> bool:
@@ -307,26 +307,26 @@ class EngineProcess:
     async def _until_it_hangs(self) -> None:
         """Checks the health until it fails repeatedly; lets an idle engine sleep if allowed, and wakes it."""
         failures, idle_s = 0, 0.0
-        naps_s = self.spec.sleep_after_s if isinstance(self.spec, Vllm) and self.spec.gpu else 0
-        pause_s = _NAP_LOOK_S if naps_s else HEALTH_EVERY_S
+        sleep_after_s = self.spec.sleep_after_s if isinstance(self.spec, Vllm) and self.spec.gpu else 0
+        pause_s = _NAP_LOOK_S if sleep_after_s else HEALTH_EVERY_S
         while failures < HUNG_AFTER:
             await asyncio.sleep(pause_s)
             failures += 1
             with suppress(OSError):
                 failures = 0 if (await ask(self.url, "/health")).status == 200 else failures
-            if naps_s and not failures:
-                rests = self.state.status is Status.READY and not await self._busy()
-                idle_s = idle_s + pause_s if rests else 0.0
-                await self._nap(idle_s >= naps_s)
+            if sleep_after_s and not failures:
+                is_idle = self.state.status is Status.READY and not await self._busy()
+                idle_s = idle_s + pause_s if is_idle else 0.0
+                await self._nap(idle_s >= sleep_after_s)
 
     async def _nap(self, idle: bool) -> None:
         """Lets the engine sleep (vLLM's sleep mode frees GPU memory) once it is idle, or wakes it. vLLM keeps counting
         lost requests, so it is woken when the count exceeds that at the start of the sleep."""
         if self.state.status is Status.READY and idle:
             self._calls = await calls(self.url)
-            await self._order("/sleep?level=1&mode=wait", Status.SLEEPING)
+            await self._command("/sleep?level=1&mode=wait", Status.SLEEPING)
         elif self.state.status is Status.SLEEPING and await calls(self.url) > self._calls:
-            await self._order("/wake_up", Status.READY)
+            await self._command("/wake_up", Status.READY)
 
     def _ended(self, reason: str) -> None:
         if self._stopping.is_set():

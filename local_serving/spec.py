@@ -295,7 +295,7 @@ def read(name_or_path: str | Path) -> EngineSpec:
     spec = _checked(file)
     if spec is None or file.problems:
         raise SpecError(file.problems)
-    return _beside(path.parent.absolute(), spec)
+    return _with_absolute_paths(path.parent.absolute(), spec)
 
 
 def _checked(file: YamlFile) -> EngineSpec | None:
@@ -316,7 +316,7 @@ def _checked(file: YamlFile) -> EngineSpec | None:
     return spec
 
 
-def _beside(folder: Path, spec: EngineSpec) -> EngineSpec:
+def _with_absolute_paths(folder: Path, spec: EngineSpec) -> EngineSpec:
     """Resolves relative paths against the spec's folder."""
     if isinstance(spec, Llamacpp):
         own = spec.package or spec.parts
@@ -475,11 +475,11 @@ def _served(file: YamlFile, spec: Vllm | External) -> None:
 
 _Check = tuple[Callable[[YamlFile, Any], None], tuple[str, ...]]
 """A check and the keys that it depends on; it is skipped if one of them has a mistake."""
-_EVERY: _Check = (_architecture, ("architecture",))
+_ARCHITECTURE_CHECK: _Check = (_architecture, ("architecture",))
 _CHECKS: dict[str, tuple[_Check, ...]] = {
-    "llamacpp": (_EVERY, (_file, ("context", "parallel", "file", "package", "parts"))),
+    "llamacpp": (_ARCHITECTURE_CHECK, (_file, ("context", "parallel", "file", "package", "parts"))),
     "vllm": (
-        *(_EVERY, (_served, ("served",))),
+        *(_ARCHITECTURE_CHECK, (_served, ("served",))),
         (_spread, ("parallelism", "replicas", "gpus", "architecture")),
         (_heads, ("parallelism", "architecture")),
         (_gpu, ("gpu", "gpus", "sleep_after_s")),
@@ -487,5 +487,5 @@ _CHECKS: dict[str, tuple[_Check, ...]] = {
         (_quantization, ("quantization", "weight_bits")),
         (_adapters, ("adapters", "served", "model")),
     ),
-    "external": (_EVERY, (_served, ("served",)), (_urls, ("urls", "replicas", "adapters"))),
+    "external": (_ARCHITECTURE_CHECK, (_served, ("served",)), (_urls, ("urls", "replicas", "adapters"))),
 }

@@ -22,7 +22,7 @@ import msgspec
 from pydantic import TypeAdapter
 
 from local_serving import EngineError, record, replica
-from local_serving.llamacpp import HOST, taken
+from local_serving.llamacpp import HOST, why_unavailable
 from local_serving.recipe import ENGINE_DRAIN_S, EngineHome, Launched, served
 from local_serving.record import EngineRecord, Owner
 from local_serving.replica import EngineProcess
@@ -38,7 +38,7 @@ _LOST_AFTER = 3
 _END_LIMIT_S = DRAIN_S + ENGINE_DRAIN_S + 10.0
 """Time in seconds within which an engine that was told to end has ended."""
 _LOOK_EVERY_S = 0.05
-_OVER = (Status.FAILED, Status.STOPPED)
+_ENDED = (Status.FAILED, Status.STOPPED)
 
 
 class Engine:
@@ -52,15 +52,15 @@ class Engine:
         self.spec, self._logs, self._home, self._owner, self._changed = spec, logs, home, owner, changed
         self._digest, self._process = record.digest(spec), record.process(os.getpid())
         self._claim = record.claim(home.folder, spec.name)
-        before = record.read(home.folder, spec.name)
-        if self._claim and before:
-            record.end_leftovers(before.children)
-        known = before.urls if before and before.digest == self._digest else ()
-        free = not self._claim or not any(taken(urlsplit(url).port or 0) for url in known)
+        old_record = record.read(home.folder, spec.name)
+        if self._claim and old_record:
+            record.end_leftovers(old_record.children)
+        old_urls = old_record.urls if old_record and old_record.digest == self._digest else ()
+        is_free = not self._claim or not any(why_unavailable(urlsplit(url).port or 0) for url in old_urls)
         # Free ports below the system's; another process may still take one before the engine listens.
-        ports = (port for port in sample(_OWN_PORTS, len(_OWN_PORTS) // 8) if not taken(port))
-        fresh = (f"http://{HOST}:{port}/v1" for port in islice(ports, spec.replicas))
-        self.urls = known if known and free else tuple(fresh)
+        ports = (port for port in sample(_OWN_PORTS, len(_OWN_PORTS) // 8) if not why_unavailable(port))
+        new_urls = (f"http://{HOST}:{port}/v1" for port in islice(ports, spec.replicas))
+        self.urls = old_urls if old_urls and is_free else tuple(new_urls)
         self._replicas: tuple[EngineProcess, ...] = ()
         self._followed: Sequence[EngineState] = self._all(Status.STARTING)
         self._following: asyncio.Task[None] | None = None
@@ -237,11 +237,11 @@ class Supervisor:
 
     def __init__(self, specs: Iterable[EngineSpec], log_dir: Path, home: EngineHome, owner: Owner = "serve") -> None:
         """Raises `EngineError` if nothing can be written to `home`."""
-        self._news, self._logs = asyncio.Event(), log_dir
+        self._changed_event, self._logs = asyncio.Event(), log_dir
         self._engines: dict[str, Engine | WatchedServer] = {
-            spec.name: WatchedServer(spec, self._news.set)
+            spec.name: WatchedServer(spec, self._changed_event.set)
             if isinstance(spec, External)
-            else Engine(spec, log_dir, home, owner, self._news.set)
+            else Engine(spec, log_dir, home, owner, self._changed_event.set)
             for spec in specs
         }
         self.served: Mapping[str, ServedEngine] = MappingProxyType(
@@ -273,9 +273,9 @@ class Supervisor:
         limit_s = engine.spec.start_s + 5.0 if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                while not (_serves(engine) or all(state.status in _OVER for state in engine.states)):
-                    self._news.clear()
-                    await self._news.wait()
+                while not (_serves(engine) or all(state.status in _ENDED for state in engine.states)):
+                    self._changed_event.clear()
+                    await self._changed_event.wait()
         except TimeoutError:
             raise self._error(engine, f"is not ready after {limit_s:g} s") from None
         if not _serves(engine):
@@ -313,13 +313,13 @@ def start_detached(spec: Launched, logs: Path, home: EngineHome) -> "subprocess.
     """Starts a supervisor process and returns at once. Raises `EngineError` if nothing can be written."""
     try:
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _words(logs, spec.name).open("wb") as words:
+        with _output_path(logs, spec.name).open("wb") as output:
             process = subprocess.Popen(  # noqa: S603 - ourselves
                 (sys.executable, "-P", "-m", "local_serving.supervisor", str(home.folder), str(logs), home.python),
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=words,
+                stderr=output,
                 start_new_session=True,
             )
     except OSError as error:
@@ -332,7 +332,7 @@ def start_detached(spec: Launched, logs: Path, home: EngineHome) -> "subprocess.
 
 def why_ended(logs: Path, name: str) -> str:
     """Returns why a supervisor ended: the last line of its output."""
-    lines = _words(logs, name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    lines = _output_path(logs, name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else f"{name} was ended before it served"
 
 
@@ -347,7 +347,7 @@ def end_detached(engine: EngineRecord, folder: Path) -> bool:
     return not (now and now.owned)
 
 
-def _words(logs: Path, name: str) -> Path:
+def _output_path(logs: Path, name: str) -> Path:
     """Returns the file for the output of an engine's supervisor."""
     return logs / f"{name}.up.log"
 

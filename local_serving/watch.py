@@ -17,22 +17,22 @@ from router.types.yaml_file import load_data
 
 # Conversion of an engine's `/metrics` to `Load`, with the names of each kind of engine (`metrics.yaml`).
 
-Words = Literal["vllm", "llamacpp"]
+MetricFormat = Literal["vllm", "llamacpp"]
 _METRICS: Mapping[str, Mapping[str, list[str]]] = load_data(__file__, "metrics.yaml")
 _LARGEST = 2.0**53
 """Limit from which on a float is not an exact count."""
 
 
-def words_of(spec: EngineSpec) -> Words | None:
+def format_of(spec: EngineSpec) -> MetricFormat | None:
     """Returns the format of an engine's metrics; None if it has none."""
     if isinstance(spec, External):
         return None if spec.metrics == "none" else spec.metrics
     return "llamacpp" if isinstance(spec, Llamacpp) else "vllm"
 
 
-def load_of(page: bytes, words: Words, at_ms: int) -> Load | None:
+def load_of(page: bytes, metrics_format: MetricFormat, at_ms: int) -> Load | None:
     """Returns the load in a page of metrics; None if it lacks the number of running requests. Never raises."""
-    metrics = _METRICS[words]
+    metrics = _METRICS[metrics_format]
     # A replica may consist of several engines and count requests by outcome, so a number may have several samples.
     samples: dict[str, list[float]] = {name: [] for names in metrics.values() for name in names}
     for name, value in _samples(page, samples):
@@ -84,31 +84,31 @@ class ReplicaWatch:
     Call `launch()` in a running event loop, then `await stop()`. `words`: metrics formats of engines to poll, by name.
     """
 
-    def __init__(self, states: Callable[[], Sequence[EngineState]], words: Mapping[str, Words | None]) -> None:
-        self._given, self._words = states, words
+    def __init__(self, states: Callable[[], Sequence[EngineState]], formats: Mapping[str, MetricFormat | None]) -> None:
+        self._states, self._formats = states, formats
         self._loads: dict[str, Load] = {}
-        self._shown: tuple[Sequence[EngineState], tuple[EngineState, ...]] = ((), ())
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._cached: tuple[Sequence[EngineState], tuple[EngineState, ...]] = ((), ())
+        self._polls: dict[str, asyncio.Task[None]] = {}
         self._watching: asyncio.Task[None] | None = None
 
     @property
     def states(self) -> tuple[EngineState, ...]:
         """States of all replicas with their loads; the same object until something changes."""
-        given, shown = self._given(), self._shown
+        given, shown = self._states(), self._cached
         if given != shown[0]:
             loads = (self._loads.get(state.url) for state in given)
             states = (
                 state if load is None else structs.replace(state, load=load)
                 for state, load in zip(given, loads, strict=True)
             )
-            self._shown = shown = given, tuple(states)
+            self._cached = shown = given, tuple(states)
         return shown[1]
 
     def launch(self) -> None:
         self._watching = asyncio.get_running_loop().create_task(self._watch(), name="watch of engines")
 
     async def stop(self) -> None:
-        tasks = [task for task in (self._watching, *self._asking.values()) if task is not None]
+        tasks = [task for task in (self._watching, *self._polls.values()) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -116,35 +116,35 @@ class ReplicaWatch:
     async def _watch(self) -> None:
         """Polls with at most one request to each replica at a time."""
         while True:
-            for state in self._given():
-                words = self._words.get(state.name)
-                if words is not None and state.status in _SERVING and state.url not in self._asking:
-                    self._asking[state.url] = asyncio.ensure_future(self._ask(state.url, words))
+            for state in self._states():
+                metrics_format = self._formats.get(state.name)
+                if metrics_format is not None and state.status in _SERVING and state.url not in self._polls:
+                    self._polls[state.url] = asyncio.ensure_future(self._ask(state.url, metrics_format))
             # Loads that are too old, or of a replica that no longer serves, are discarded.
-            serving = {state.url for state in self._given() if state.status in _SERVING}
+            serving = {state.url for state in self._states() if state.status in _SERVING}
             oldest = now_ms() - STALE_MS
             for url in [url for url, load in self._loads.items() if load.at_ms < oldest or url not in serving]:
                 del self._loads[url]
-                self._shown = ((), ())
+                self._cached = ((), ())
             await asyncio.sleep(EVERY_S)
 
-    async def _ask(self, url: str, words: Words) -> None:
+    async def _ask(self, url: str, metrics_format: MetricFormat) -> None:
         try:
-            load = await read(url, words)
+            load = await read(url, metrics_format)
             if load is not None:
                 self._loads[url] = load
-                self._shown = ((), ())
+                self._cached = ((), ())
         finally:
-            del self._asking[url]
+            del self._polls[url]
 
 
-async def read(url: str, words: Words | None, patience_s: float = PATIENCE_S) -> Load | None:
+async def read(url: str, metrics_format: MetricFormat | None, patience_s: float = PATIENCE_S) -> Load | None:
     """Returns the current load of the replica at a base URL; None if it is not reported within `patience_s`."""
-    if words is None:
+    if metrics_format is None:
         return None
     with suppress(OSError, ValueError):
         page = await ask(url, "/metrics", limit_s=patience_s)
-        return load_of(page.body, words, now_ms()) if page.status == 200 else None
+        return load_of(page.body, metrics_format, now_ms()) if page.status == 200 else None
     return None
 
 

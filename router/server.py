@@ -17,7 +17,7 @@ from local_serving import EngineError
 from local_serving.recipe import EngineHome
 from local_serving.spec import read
 from local_serving.supervisor import Supervisor
-from local_serving.watch import ReplicaWatch, words_of
+from local_serving.watch import ReplicaWatch, format_of
 from router.api.auth import keyring, ledger_of
 from router.api.edge import DRAIN_S, HttpServer
 from router.app import TICK_S, GatewayProcess
@@ -93,7 +93,7 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
     watcher, config = _policy(settings, engines)
     with _listen(settings) as listener:
         post = WorkerConfig(listener.fileno(), str(settings.policy), settings.host, engines)
-        watch = ReplicaWatch(lambda: supervisor.states, {spec.name: words_of(spec) for spec in specs.values()})
+        watch = ReplicaWatch(lambda: supervisor.states, {spec.name: format_of(spec) for spec in specs.values()})
         workers = Workers(settings.workers, post, lambda: watch.states)
         upkeep = Upkeep(ledger_of(settings), settings.keep_rows_ms)
         hourly = {target.engine.name: target.hourly or 0 for target in config.targets.values() if target.engine}

@@ -21,7 +21,7 @@ from local_serving import EngineError
 from local_serving.meter import gpu_power
 from local_serving.recipe import names, served
 from local_serving.spec import EngineSpec, External, Vllm, gpus, read
-from local_serving.watch import words_of
+from local_serving.watch import format_of
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 def measure(spec: EngineSpec, streams: list[int], shape: Shape, overhead: bool) -> Report:
     """Raises EngineError or LoadError."""
-    words = words_of(spec)
+    words = format_of(spec)
     if isinstance(spec, External) or words is None:
         raise EngineError(f"{spec.name} is run by somebody else: name the spec by which it is started")
     count, hourly = gpus(spec), served(spec, ["http://127.0.0.1:9/v1"]).hourly

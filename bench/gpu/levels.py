@@ -10,7 +10,7 @@ from msgspec import Struct
 from bench.load import LoadError
 from bench.local.streams import Ask, Door, keep_busy
 from local_serving.meter import Power, WorkWindow, work_between
-from local_serving.watch import Words, read
+from local_serving.watch import MetricFormat, read
 from router.types.target import BilledHours
 
 _EVERY_S = 1.0
@@ -40,7 +40,7 @@ class Level(Struct, frozen=True, kw_only=True):
     """Of the GPUs alone, over tokens read and written; None: they have no meter."""
 
 
-async def level(door: Door, words: Words, streams: int, shape: Shape, hourly: int, power: Power | None) -> Level:
+async def level(door: Door, words: MetricFormat, streams: int, shape: Shape, hourly: int, power: Power | None) -> Level:
     """`hourly`: nano-USD. Raises LoadError if an answer is not whole."""
     window, url = WorkWindow(), f"http://127.0.0.1:{door.port}/v1"
     start = await read(url, words)
@@ -66,7 +66,7 @@ async def level(door: Door, words: Words, streams: int, shape: Shape, hourly: in
     )
 
 
-async def _meter(window: WorkWindow, url: str, words: Words) -> None:
+async def _meter(window: WorkWindow, url: str, words: MetricFormat) -> None:
     before = None
     while True:
         load = await read(url, words)

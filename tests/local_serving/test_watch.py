@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from local_serving import watch
 from local_serving.spec import External, Vllm, read
-from local_serving.watch import ReplicaWatch, Words, load_of, words_of
+from local_serving.watch import MetricFormat, ReplicaWatch, format_of, load_of
 from router.testing.upstream import Page, Recorded, Upstream
 from router.types.target import EngineState, Load, Status
 from tests.local_serving.supervised import in_loop, until
@@ -59,7 +59,7 @@ def test_what_is_no_number_of_requests_is_none(page: bytes, running: int | None)
 
 
 @given(st.binary(max_size=200), st.sampled_from(["vllm", "llamacpp"]))
-def test_no_page_breaks_the_reader(noise: bytes, words: Words) -> None:
+def test_no_page_breaks_the_reader(noise: bytes, words: MetricFormat) -> None:
     for before in (b"", VLLM.encode()[:700], b"llamacpp:requests_processing 1\nllamacpp:requests_deferred "):
         load = load_of(before + noise, words, 0)
         assert load is None or min(load.running, load.waiting) >= 0
@@ -67,11 +67,11 @@ def test_no_page_breaks_the_reader(noise: bytes, words: Words) -> None:
 
 def test_each_kind_of_engine_has_its_words() -> None:
     """A server of somebody else has those that its spec names."""
-    assert words_of(read("smollm2")) == "llamacpp"
-    assert words_of(Vllm(name="v", model="m", path="m", context=100)) == "vllm"
+    assert format_of(read("smollm2")) == "llamacpp"
+    assert format_of(Vllm(name="v", model="m", path="m", context=100)) == "vllm"
     theirs = External(name="e", model="m", urls=("http://h/v1",))
     metrics: Any = {"vllm": "vllm", "llamacpp": "llamacpp", "none": None}
-    assert {name: words_of(theirs.model_copy(update={"metrics": name})) for name in metrics} == metrics
+    assert {name: format_of(theirs.model_copy(update={"metrics": name})) for name in metrics} == metrics
 
 
 class Engine(Upstream):
