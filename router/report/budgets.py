@@ -103,8 +103,8 @@ async def every(store: BudgetStore, declared: Iterable[Budget], now_ms: int) -> 
 
     They are in the policy's order, followed by the open children. Raises `StoreUnavailable`.
     """
-    pots = [pot for budget in declared for pot in await of_budget(store, budget, now_ms)]
-    return [*pots, *map(of_child, await store.children())]
+    accounts = [account for budget in declared for account in await of_budget(store, budget, now_ms)]
+    return [*accounts, *map(of_child, await store.children())]
 
 
 async def all_standings(store: BudgetStore, declared: Iterable[Budget], now_ms: int) -> list[BudgetStanding]:
@@ -112,10 +112,10 @@ async def all_standings(store: BudgetStore, declared: Iterable[Budget], now_ms: 
     return await measured(store, await every(store, declared, now_ms))
 
 
-async def measured(store: BudgetStore, pots: Sequence[BudgetAccount]) -> list[BudgetStanding]:
+async def measured(store: BudgetStore, accounts: Sequence[BudgetAccount]) -> list[BudgetStanding]:
     """Returns the standings of some accounts. Raises `StoreUnavailable`."""
-    balances = await store.balances([pot.account for pot in pots])
-    return [BudgetStanding(pot, balance) for pot, balance in zip(pots, balances, strict=True)]
+    balances = await store.balances([account.account for account in accounts])
+    return [BudgetStanding(account, balance) for account, balance in zip(accounts, balances, strict=True)]
 
 
 async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[BudgetAccount]:
@@ -165,12 +165,12 @@ def hourly(source: LedgerView, budget: Budget) -> Mapping[str, Hours]:
         since_ms=(hour - LOOK_BACK_HOURS) * HOUR_MS,
         until_ms=hour * HOUR_MS,
     )
-    pots: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    by_value: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for labels, amounts in sums(source.connection, query).items():
         group = dict(zip(by, labels, strict=True))
         for value in _values(budget, group):
-            pots[value][int(group["hour"] or 0)] += sum(amounts)
-    return pots
+            by_value[value][int(group["hour"] or 0)] += sum(amounts)
+    return by_value
 
 
 def _values(budget: Budget, group: Mapping[str, Label]) -> Iterable[str]:
@@ -188,9 +188,9 @@ def _values(budget: Budget, group: Mapping[str, Label]) -> Iterable[str]:
 # What is left in each account, how long it will last, and what was refused because too little was left.
 
 _UNANSWERED = "The store of the budgets does not answer: what is spent and left is not known."
-LONGEST_MS = 366 * 86_400_000
+MAX_FORECAST_MS = 366 * 86_400_000
 """Maximum time ahead, in ms, for which the end of a limit without reset is forecast."""
-_MOST_BARS = 20
+_MAX_BARS = 20
 
 
 def report(source: LedgerView) -> Report:
@@ -208,13 +208,13 @@ def report(source: LedgerView) -> Report:
     # Share of the limit that is spent and held, in any unit.
     marks = [
         Mark(label=standing.pot.account.id, value=amount / standing.pot.account.limit, series=series)
-        for standing in standings[:_MOST_BARS]
+        for standing in standings[:_MAX_BARS]
         for series, amount in (("spent", standing.balance.spent), ("held", standing.balance.held))
         if amount
     ]
     return made(
         "budgets",
-        ((*_row(standing), *_ahead(standing, spent, refused, now_ms)) for standing in standings),
+        ((*_row(standing), *_forecast(standing, spent, refused, now_ms)) for standing in standings),
         columns=(*columns("budgets"), *columns("budgets-ahead")),
         note=" ".join(notes) if source.standings is not None else _UNANSWERED,
         below=(_refused(source), made("loops", trips)),
@@ -222,7 +222,7 @@ def report(source: LedgerView) -> Report:
     )
 
 
-def _ahead(
+def _forecast(
     standing: BudgetStanding, spent: Mapping[str, Mapping[str, Hours]], refused: Mapping[str, int], now_ms: int
 ) -> Row:
     """Returns the columns of `budgets-ahead`; None where no forecast is possible. `spent`: hourly charges by budget id
@@ -234,10 +234,10 @@ def _ahead(
     if pot.budget is None or not any(hours.values()):
         return (None, None, None, None, since_ms)
     profile, ends = ProfileInterval(hours, now_ms, ZoneInfo(pot.budget.timezone)), account.resets_at_ms
-    lasts = profile.reaches(account.limit - booked, now_ms + LONGEST_MS if ends is None else ends)
-    coming = (None, None, None) if ends is None else profile.until(ends)
-    amounts = (None if more is None else amount_of(account.unit, booked + round(more)) for more in coming)
-    return (*amounts, lasts, since_ms)
+    ends_at_ms = profile.reaches(account.limit - booked, now_ms + MAX_FORECAST_MS if ends is None else ends)
+    forecast = (None, None, None) if ends is None else profile.until(ends)
+    amounts = (None if more is None else amount_of(account.unit, booked + round(more)) for more in forecast)
+    return (*amounts, ends_at_ms, since_ms)
 
 
 def _row(standing: BudgetStanding) -> Row:
@@ -282,17 +282,17 @@ def beyond_bookings(url: Secret, ledger: Ledger, since: Mapping[str, int]) -> se
     """
     from router.budget.redis.server import windows  # imports the Redis client
 
-    def look() -> set[tuple[str, int, str, int]]:
-        there, (spent, held, _), differing = asyncio.run(windows(url)), booked(ledger), set()
-        own = Counter({(account, start, "s"): amount for account, start, amount in spent})
+    def differences() -> set[tuple[str, int, str, int]]:
+        in_redis, (spent, held, _), differing = asyncio.run(windows(url)), booked(ledger), set()
+        booked_amounts = Counter({(account, start, "s"): amount for account, start, amount in spent})
         for _, account, start, amount in held:
-            own[account, start, "h"] += amount
-        for key in there.keys() | own.keys():
+            booked_amounts[account, start, "h"] += amount
+        for key in in_redis.keys() | booked_amounts.keys():
             account, start, _ = key
             first = since.get(account, since.get(account.partition("|")[0], start + 1))
-            beyond = there.get(key, 0) - own[key]
-            if beyond and (key in there or start >= first) and not account.startswith(RATE_ACCOUNTS):
-                differing.add((*key, beyond))
+            difference = in_redis.get(key, 0) - booked_amounts[key]
+            if difference and (key in in_redis or start >= first) and not account.startswith(RATE_ACCOUNTS):
+                differing.add((*key, difference))
         return differing
 
-    return lasting(look)
+    return lasting(differences)

@@ -16,11 +16,11 @@ from router.types.price import NANO_PER_USD, usd_from_nano, usd_text
 
 # Scales with round ticks. A linear scale always includes 0, so that lengths are proportional.
 
-_MOST_TICKS = 6
+_MAX_TICKS = 6
 _ROUND = (1, 2, 5, 10)
 _WHOLE = (Kind.COUNT, Kind.USD, Kind.AMOUNT, Kind.MS)
 """Kinds without values between two ticks that are 1 apart; money is in nano-USD."""
-SPREAD = 50
+LOGARITHMIC_FROM = 50
 """Ratio of the largest to the smallest value from which on a scale is logarithmic, to separate the small values."""
 
 
@@ -50,7 +50,7 @@ def linear(values: Iterable[float], kind: Kind) -> Axis:
     """Returns a linear axis with steps of 1, 2 or 5 times a power of ten."""
     held = [0.0, *values]
     low, high = min(held), max(held)
-    least = (high - low) / (_MOST_TICKS - 1) or 1.0
+    least = (high - low) / (_MAX_TICKS - 1) or 1.0
     power = 10.0 ** math.floor(math.log10(least) + 1e-9)
     step = next(digit * power for digit in _ROUND if digit * power >= least * (1 - 1e-9))
     step = max(step, 1.0) if kind in _WHOLE else step
@@ -60,7 +60,7 @@ def linear(values: Iterable[float], kind: Kind) -> Axis:
 
 def spread(numbers: list[float], kind: Kind) -> Axis:
     """Returns a logarithmic axis if all values are positive and too far apart for a linear one, else a linear axis."""
-    if not numbers or min(numbers) <= 0 or max(numbers) < SPREAD * min(numbers):
+    if not numbers or min(numbers) <= 0 or max(numbers) < LOGARITHMIC_FROM * min(numbers):
         return linear(numbers, kind)
     first, last = math.floor(math.log10(min(numbers)) + 1e-9), math.ceil(math.log10(max(numbers)) - 1e-9)
     return Axis(tuple(10.0**power for power in range(first, max(last, first + 1) + 1)), logarithmic=True)
@@ -173,7 +173,7 @@ Tones = Mapping[str, int]
 """Series → number of its colour."""
 
 
-def _reach(marks: Iterable[Mark]) -> list[float]:
+def _scale_values(marks: Iterable[Mark]) -> list[float]:
     """Returns all values that a scale must include."""
     return [value for mark in marks for value in (mark.value, mark.low, mark.high) if value is not None]
 
@@ -194,7 +194,7 @@ def _item(plot: Plot, mark: Mark, tones: Tones, place: Place, about: str = "", *
     return ChartItem(title=title, tone=tones.get(mark.series, 0), **usual | where)
 
 
-def _upright(scale: Axis, unit: Kind, place: Place) -> dict[str, Any]:
+def _vertical(scale: Axis, unit: Kind, place: Place) -> dict[str, Any]:
     """Returns the ticks of an upright axis, and the width in pixels of their texts."""
     ticks = tuple(Tick(place(value), format_short(value, unit)) for value in scale.ticks)
     return {"up": ticks, "left": round(_LETTER_PX * max(len(tick.text) for tick in ticks) + 10, 1)}
@@ -202,7 +202,7 @@ def _upright(scale: Axis, unit: Kind, place: Place) -> dict[str, Any]:
 
 def _bars(plot: Plot, tones: Tones) -> dict[str, Any]:
     """Draws horizontal bars from zero, one per label."""
-    place = linear(_reach(plot.marks), plot.unit).across
+    place = linear(_scale_values(plot.marks), plot.unit).across
     zero = place(0)
 
     def bar(mark: Mark) -> ChartItem:
@@ -227,7 +227,7 @@ def _days(plot: Plot, tones: Tones) -> dict[str, Any]:
     places = {label: place for place, label in enumerate(labels)}
     ranks, single = {series: rank for rank, series in enumerate(tones)}, len(tones) < 2
     parts = list(_stacked(sorted(plot.marks, key=lambda mark: ranks.get(mark.series, 0))))
-    scale = linear([*(end for _, _, end in parts), *(_reach(plot.marks) if single else ())], plot.unit)
+    scale = linear([*(end for _, _, end in parts), *(_scale_values(plot.marks) if single else ())], plot.unit)
     place, slot = partial(scale.above, floor=HEIGHT - FOOT, top=TOP), 100 / max(1, len(labels))
 
     def column(mark: Mark, start: float, end: float) -> ChartItem:
@@ -241,8 +241,8 @@ def _days(plot: Plot, tones: Tones) -> dict[str, Any]:
         return _item(plot, mark, tones, place, **where)
 
     items = tuple(column(*part) for part in parts)
-    across = tuple(_thinned(labels, slot))
-    return {"height": HEIGHT, "zero": place(0), "across": across, "items": items, **_upright(scale, plot.unit, place)}
+    across = tuple(_label_ticks(labels, slot))
+    return {"height": HEIGHT, "zero": place(0), "across": across, "items": items, **_vertical(scale, plot.unit, place)}
 
 
 def _stacked(marks: Iterable[Mark]) -> Iterator[tuple[Mark, float, float]]:
@@ -255,7 +255,7 @@ def _stacked(marks: Iterable[Mark]) -> Iterator[tuple[Mark, float, float]]:
         yield mark, start, reached[side]
 
 
-def _thinned(labels: list[str], slot: float) -> Iterator[Tick]:
+def _label_ticks(labels: list[str], slot: float) -> Iterator[Tick]:
     """Yields ticks for every n-th label, counted from the last one. Dates are shortened if all are of one year."""
     wide, few = (math.ceil(len(labels) / most) for most in (WIDE_LABELS, FEW_LABELS))
     few = math.ceil(few / wide) * wide if labels else 1
@@ -277,7 +277,7 @@ _WIDE_TICK = 2
 def _points(plot: Plot, tones: Tones) -> dict[str, Any]:
     """Draws points. The axis of a rate covers 0 to 1."""
     along = spread([mark.x or 0.0 for mark in plot.marks], plot.x_unit)
-    scale = linear([*_reach(plot.marks), *([1.0] if plot.unit is Kind.RATE else [])], plot.unit)
+    scale = linear([*_scale_values(plot.marks), *([1.0] if plot.unit is Kind.RATE else [])], plot.unit)
     floor = POINTS_HEIGHT - POINTS_FOOT
     place = partial(scale.above, floor=floor, top=POINTS_TOP)
 
@@ -299,7 +299,7 @@ def _points(plot: Plot, tones: Tones) -> dict[str, Any]:
         "items": dots,
         "lines": tuple(lines),
         "x_title": plot.x_title + (", logarithmic" if along.logarithmic else ""),
-        **_upright(scale, plot.unit, place),
+        **_vertical(scale, plot.unit, place),
     }
 
 

@@ -18,13 +18,13 @@ from router.report.statistics import Interval, quotient, skewed, weighted, wilso
 CELL = ("target", "task", "difficulty")
 FINER = (*CELL, "app", "template")
 """Dimensions by which cells can be split further; only rows have all of these, hourly sums do not."""
-FEW = 10
+MIN_JUDGED = 10
 """Number of judgements below which a pass rate is based on the expectations of decisions instead."""
-_SOLID = ("judged", "expected")
+_RELIABLE = ("judged", "expected")
 CLIENTS = LabelFilter("judging", frozenset({0}))
 """Requests of clients, without those of judges."""
 _MILLION = 1_000_000
-_MICRO = 1_000
+_NANO_PER_MICRO = 1_000
 """nano-USD per micro-USD."""
 Labels = tuple[Label, ...]
 
@@ -52,7 +52,7 @@ class JudgedSums(NamedTuple):
     @property
     def basis(self) -> str:
         """What the pass rate is based on."""
-        if self.weight_e6 >= FEW * _MILLION:
+        if self.weight_e6 >= MIN_JUDGED * _MILLION:
             return "judged"
         return "expected" if self.rated else "few judged" if self.weight_e6 else "unknown"
 
@@ -72,13 +72,13 @@ class JudgedSums(NamedTuple):
         """Cost per answer in nano-USD, including attempts without an answer; None if there was no answer."""
         if not self.answers:
             return None
-        mean = self.cost / self.answers / _MICRO
+        mean = self.cost / self.answers / _NANO_PER_MICRO
         # Squares of tiny costs are rounded up considerably; no sum of squares exceeds the square of the sum.
-        squares = min(self.cost_square, (self.cost / _MICRO) ** 2)
-        residuals = squares - 2 * mean * self.answers_cost / _MICRO + mean**2 * self.answers
+        squares = min(self.cost_square, (self.cost / _NANO_PER_MICRO) ** 2)
+        residuals = squares - 2 * mean * self.answers_cost / _NANO_PER_MICRO + mean**2 * self.answers
         # Variance of the ratio of all costs to all answers (linearised), in square micro-USD.
         variance = residuals / (self.answers * max(1, self.answers - 1))
-        return skewed(self.cost / self.answers, variance * _MICRO**2, self.answers)
+        return skewed(self.cost / self.answers, variance * _NANO_PER_MICRO**2, self.answers)
 
 
 class CellGroup(NamedTuple):
@@ -99,7 +99,7 @@ _ANYTHING = (0.0, 1.0)
 """Bounds of a rate that is only expected, when it is combined with judged rates."""
 SPENT = JudgedSums._fields[: JudgedSums._fields.index("judged")]
 _JUDGED = JudgedSums._fields[JudgedSums._fields.index("judged") : JudgedSums._fields.index("rated")]
-_TAKEN = LabelFilter("taken", frozenset({1}))
+_CHOSEN = LabelFilter("taken", frozenset({1}))
 _OFFERED = {"target": "candidate"}
 """Names of the dimensions of attempts that offers name differently."""
 
@@ -117,7 +117,7 @@ def cells(source: LedgerView, by: Sequence[str] = CELL, *, expected: bool = True
         )
         chosen = structs.replace(source, request=structs.replace(source.request, where=tuple(where)))
         offered, measures = [_OFFERED.get(name, name) for name in by], ("answered_rated", "answered_pass_e4")
-        rates = chosen.sums(OFFERS, offered, measures, _TAKEN).items()
+        rates = chosen.sums(OFFERS, offered, measures, _CHOSEN).items()
         parts += [(labels, JudgedSums(rated=rated, pass_e4=pass_e4)) for labels, (rated, pass_e4) in rates]
     return {labels: facts for labels, facts in summed_by(JudgedSums, parts).items() if facts.attempts or facts.cost}
 
@@ -131,13 +131,13 @@ def together(by_cell: Mapping[Labels, JudgedSums], group: Callable[[Labels], Lab
 def pooled(parts: Sequence[JudgedSums]) -> CellGroup:
     """Combines cells. The pass rate is weighted by answers, not by judgements. Cells with few judgements are merged
     first, and cells about which nothing is known are assumed to be like the others."""
-    solid = [facts for facts in parts if facts.answers and facts.basis in _SOLID]
-    rest = summed(JudgedSums, (facts for facts in parts if facts.basis not in _SOLID))
+    reliable = [facts for facts in parts if facts.answers and facts.basis in _RELIABLE]
+    rest = summed(JudgedSums, (facts for facts in parts if facts.basis not in _RELIABLE))
     if rest.answers and rest.passes is not None:
-        solid.append(rest)
-    bases = sorted({facts.basis for facts in solid})
+        reliable.append(rest)
+    bases = sorted({facts.basis for facts in reliable})
     basis = bases[0] if len(bases) == 1 else "mixed" if bases else "unknown"
-    known = [(facts.answers, facts.passes) for facts in solid if facts.passes is not None]
+    known = [(facts.answers, facts.passes) for facts in reliable if facts.passes is not None]
     if any(rate.low is not None for _, rate in known):
         known = [(n, Interval(rate.value, *_ANYTHING) if rate.low is None else rate) for n, rate in known]
     return CellGroup(summed(JudgedSums, parts), weighted(known) if known else None, basis)
@@ -171,18 +171,18 @@ def adds(cells: Sequence[TaskCell]) -> list[Row]:
     of a right answer with and without the target, over the cells in which another target is known too."""
     rows, wanted = [], sum(cell.answers for cell in cells)
     for target in {name for cell in cells for name in cell.values}:
-        mine = [cell for cell in cells if target in cell.values]
-        lowest = [cell for cell in mine if cell.values[target] == min(cell.values.values())]
-        compared = [cell for cell in mine if len(cell.values) > 1]
-        answers, frontier, without, factor = sum(cell.answers for cell in compared), None, None, 0.0
+        with_target = [cell for cell in cells if target in cell.values]
+        lowest = [cell for cell in with_target if cell.values[target] == min(cell.values.values())]
+        compared = [cell for cell in with_target if len(cell.values) > 1]
+        answers, frontier, cost_without, factor = sum(cell.answers for cell in compared), None, None, 0.0
         if answers:
             frontier = sum(cell.answers * min(cell.values.values()) for cell in compared) / answers
             others = ((cell, (cost for name, cost in cell.values.items() if name != target)) for cell in compared)
-            without = sum(cell.answers * min(costs) for cell, costs in others) / answers
-            factor = without / frontier if frontier else 0.0
+            cost_without = sum(cell.answers * min(costs) for cell, costs in others) / answers
+            factor = cost_without / frontier if frontier else 0.0
         share = sum(cell.answers for cell in lowest) / wanted if wanted else 0.0
-        counts = (len(mine), len(lowest), share, len(mine) - len(compared))
-        rows.append(((-factor, -share, str(target)), (target, *counts, frontier, without, factor or None)))
+        counts = (len(with_target), len(lowest), share, len(with_target) - len(compared))
+        rows.append(((-factor, -share, str(target)), (target, *counts, frontier, cost_without, factor or None)))
     return [row for _, row in sorted(rows, key=lambda item: item[0])]
 
 
@@ -274,10 +274,10 @@ def _plots(by_cell: Mapping[Labels, JudgedSums]) -> tuple[Plot, ...]:
 # Pairs of models of which the one with the lower list price cost more in fact, by how much, and how much of that is
 # thinking. List price and cost differ through the number of tokens, most of them thoughts (arXiv 2603.23971).
 
-LEAST = 5
+MIN_ANSWERS = 5
 """Minimum number of answers of each of two models for a cell in which they are compared."""
-_MOST_PAIRS = 12
-_ABOUT = ("task", "difficulty")
+_MAX_PAIRS = 12
+_TASK_LEVEL = ("task", "difficulty")
 _TOKENS = ("input_tokens", "output_tokens", "counted")
 _NO_PRICES = "The policy in force has no list prices to compare with."
 
@@ -306,18 +306,18 @@ class ModelPair(NamedTuple):
 
 def price_reversal(source: LedgerView) -> Report:
     # Input and output prices by model, in nano-USD per million tokens, except for models whose targets' prices differ.
-    lists: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
+    list_prices: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
     for target in source.targets.values():
         price = target.model.price
         if price is not None and not price.assumed:
-            lists[target.model.id].add((price.input, price.output))
-    left_out = sorted(model for model, prices in lists.items() if len(prices) > 1)
-    prices = {model: next(iter(stated)) for model, stated in lists.items() if len(stated) == 1}
-    mute = {target.model.id for target in source.targets.values() if silent(target)}
+            list_prices[target.model.id].add((price.input, price.output))
+    left_out = sorted(model for model, prices in list_prices.items() if len(prices) > 1)
+    prices = {model: next(iter(stated)) for model, stated in list_prices.items() if len(stated) == 1}
+    non_thinking = {target.model.id for target in source.targets.values() if silent(target)}
     by_model: defaultdict[str, dict[Labels, ModelCost]] = defaultdict(dict)
-    for (model, *about), sums in source.sums(ATTEMPTS, ("model", *_ABOUT), (*SPENT, *_TOKENS), CLIENTS).items():
+    for (model, *about), sums in source.sums(ATTEMPTS, ("model", *_TASK_LEVEL), (*SPENT, *_TOKENS), CLIENTS).items():
         facts, (sent, written, counted) = JudgedSums(*sums[: len(SPENT)]), sums[len(SPENT) :]
-        known = model in mute or facts.thinking_known >= counted
+        known = model in non_thinking or facts.thinking_known >= counted
         by_model[str(model)][tuple(about)] = ModelCost(facts, sent, written, known)
     pairs = list(_pairs(by_model, prices))
     reversals = [pair for pair in pairs if pair.costs[0].value > pair.costs[1].value]
@@ -329,7 +329,7 @@ def price_reversal(source: LedgerView) -> Report:
     )
     marks = (
         Mark(label=" : ".join(pair.models), value=factor.value, low=factor.low, high=factor.high)
-        for pair in reversals[:_MOST_PAIRS]
+        for pair in reversals[:_MAX_PAIRS]
         if (factor := pair.dearer) is not None
     )
     chart = plots("How many times as dear, though cheaper by list price", Shape.BARS, Kind.FACTOR, marks)
@@ -345,7 +345,7 @@ def _pairs(
         # A cell's weight is that of a difference of means: the smaller of both counts dominates it.
         in_both = ((cost, by_model[right][place]) for place, cost in by_model[left].items() if place in by_model[right])
         answers = ((first.facts.answers, second.facts.answers, first, second) for first, second in in_both)
-        shared = [(a * b / (a + b), first, second) for a, b, first, second in answers if min(a, b) >= LEAST]
+        shared = [(a * b / (a + b), first, second) for a, b, first, second in answers if min(a, b) >= MIN_ANSWERS]
         both = [cost for _, *pair in shared for cost in pair]
         # List prices in nano-USD per million tokens, for the share of input and output that both models used.
         sent, written = sum(cost.input_tokens for cost in both), sum(cost.output_tokens for cost in both)

@@ -107,17 +107,17 @@ class PastPolicies:
         target = past.targets.get(sent.target)
         if target is None:
             return f"the policy has no target {sent.target}"
-        if strange := (held | classes | {sent.data_class}) - past.classes.keys():
-            return f"the policy has no class {_names(strange)}"
+        if unknown_classes := (held | classes | {sent.data_class}) - past.classes.keys():
+            return f"the policy has no class {_names(unknown_classes)}"
         if sent.data_class not in held:
             return f"its class is {sent.data_class}, which is not among those it held"
         if past.default not in classes:
             return f"it was sent without class {past.default}, which binds always"
         # The region that the provider reported, if any, takes precedence.
-        went = structs.replace(target, region=sent.region) if sent.region_source in _FROM_PROVIDER else target
+        sent_target = structs.replace(target, region=sent.region) if sent.region_source in _FROM_PROVIDER else target
         redacted = bool(sent.redacted)
-        lost = _lost(past, held - classes, redacted=redacted)
-        broken = lost or past.guard.refusal(went, classes, at_ms, redacted=redacted)
+        wrong_loss = _wrongly_lost(past, held - classes, redacted=redacted)
+        broken = wrong_loss or past.guard.refusal(sent_target, classes, at_ms, redacted=redacted)
         if not broken and sent.region_source == "asserted" and sent.region != target.region:
             return f"its region is said to be {sent.region or 'none'}, and the policy says {target.region or 'none'}"
         return broken
@@ -126,13 +126,13 @@ class PastPolicies:
 _FROM_PROVIDER = ("verified", "mismatch")
 
 
-def _lost(past: PastPolicy, gone: frozenset[str], *, redacted: bool) -> str:
+def _wrongly_lost(past: PastPolicy, lost_classes: frozenset[str], *, redacted: bool) -> str:
     """Checks that lost classes were removed by redaction, and that the policy allows this."""
-    if not gone:
+    if not lost_classes:
         return ""
     if not redacted:
-        return f"it held class {_names(gone)}, was not redacted, and was sent without that class"
-    unredactable = {name for name in gone if past.classes[name].redact is Redact.NEVER}
+        return f"it held class {_names(lost_classes)}, was not redacted, and was sent without that class"
+    unredactable = {name for name in lost_classes if past.classes[name].redact is Redact.NEVER}
     return f"class {_names(unredactable)} may not be redacted away" if unredactable else ""
 
 
@@ -144,11 +144,11 @@ def _names(classes: frozenset[str] | set[str]) -> str:
 
 SENT = ("policy", "class", "classes", "sent_classes", "target", "redacted", "region", "region_source")
 """Dimensions in the order of `SentGroup`."""
-MOST = 1_000
+MAX_LISTED = 1_000
 """Maximum number of violations that are listed; all are counted."""
-LONGEST_MS = 86_400_000
+MAX_ATTEMPT_DELAY_MS = 86_400_000
 """Maximum time in ms between the start of a request and of its last attempt."""
-RESTING = "circuit_open"
+CIRCUIT_OPEN = "circuit_open"
 """Outcome of an attempt at a target with an open circuit breaker, to which nothing was sent."""
 
 
@@ -166,7 +166,7 @@ class ViolationSearch:
         self._source, self._policies = source, policies
         self.listed: list[Row] = []
         hours = [int(hour or 0) for (hour,) in source.sums(ATTEMPTS, ("hour",), ("attempts",))]
-        self._latest_ms = (max(hours, default=0) + 1) * HOUR_MS + LONGEST_MS
+        self._latest_ms = (max(hours, default=0) + 1) * HOUR_MS + MAX_ATTEMPT_DELAY_MS
 
     def among(self, alike: SentGroup) -> tuple[int, int]:
         """Returns the number of violations in a group, and of attempts that would have to be read but have expired. A
@@ -180,8 +180,8 @@ class ViolationSearch:
         violations = lost = 0
         for hour, count in counts:
             begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
-            ever, always = (self._policies.violation(alike, at_ms) for at_ms in (end + LONGEST_MS, begin))
-            room = MOST - len(self.listed)
+            ever, always = (self._policies.violation(alike, at_ms) for at_ms in (end + MAX_ATTEMPT_DELAY_MS, begin))
+            room = MAX_LISTED - len(self.listed)
             read = list(self._read(alike, begin, end)) if ever and (room or not always) else []
             broken = [row for row in read if row[-1]]
             self.listed += broken[:room]
@@ -205,10 +205,10 @@ class ViolationSearch:
 # Where requests of each class went, and whether this broke the policy that was in force.
 
 _MEASURES = ("sent_there", "attempts", "counted", "input_tokens", "output_tokens")
-_OF_REQUESTS = frozenset({"class", "policy"})
+_REQUEST_DIMENSIONS = frozenset({"class", "policy"})
 """Dimensions that have one label for the whole request."""
 _EXPIRED = "they went about the time when evidence expired, and their rows are gone"
-_MOST_BARS = 20
+_MAX_BARS = 20
 _COUNTS_FROM = next(number for number, column in enumerate(columns("egress")) if column.kind is Kind.COUNT)
 
 
@@ -245,7 +245,7 @@ def egress(source: LedgerView) -> Report:
     for data_class, _, target, _, _, region, _, _, _, count, *_ in rows:
         if target is not None and isinstance(count, int):
             by_place[f"{data_class} → {target}{f' ({region})' if region else ''}"] += count
-    marks = (Mark(label=label, value=count) for label, count in by_place.most_common(_MOST_BARS))
+    marks = (Mark(label=label, value=count) for label, count in by_place.most_common(_MAX_BARS))
     violations, listed = counts["violations"], search.listed
     listed.sort(key=lambda row: (str(row[0]), str(row[1])))
     more = f"{len(listed):,} of {violations:,}." if violations > len(listed) else ""
@@ -265,7 +265,7 @@ def _alike(source: LedgerView) -> dict[tuple[SentGroup, bool], tuple[int, ...]]:
     is."""
     alike: dict[tuple[SentGroup, bool], tuple[int, ...]] = {}
     for (*labels, outcome), sums in source.sums(ATTEMPTS, (*SENT, "outcome"), _MEASURES).items():
-        key = (sent(labels), outcome != RESTING)
+        key = (sent(labels), outcome != CIRCUIT_OPEN)
         if sums[1] and (key[1] or key[0].classes):
             add(alike, key, sums)
     return alike
@@ -277,7 +277,7 @@ def _totals(source: LedgerView, rows: list[Row]) -> Row:
     places = list(zip(*rows, strict=True))[_COUNTS_FROM:] if rows else [()] * (len(columns("egress")) - _COUNTS_FROM)
     _, tried, refused, *rest = [sum(value for value in place if isinstance(value, int)) for place in places]
     requests = None
-    if {condition.dimension for condition in source.request.where} <= _OF_REQUESTS:
+    if {condition.dimension for condition in source.request.where} <= _REQUEST_DIMENSIONS:
         requests = refused + sum(count for (count,) in source.sums(ATTEMPTS, (), ("sent_requests",)).values())
     return ("total", *(None for _ in range(1, _COUNTS_FROM)), requests, tried, refused, *rest)
 

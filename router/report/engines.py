@@ -8,14 +8,14 @@ from msgspec import structs
 
 from router.ledger import engines
 from router.ledger.facts import ATTEMPTS, HOUR_MS, LabelFilter
-from router.report.egress import RESTING, PastPolicies
+from router.report.egress import CIRCUIT_OPEN, PastPolicies
 from router.report.query import LedgerView, grouped
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, day, declared, made, plots
 from router.report.vendors import VendorLoss, cells, vendor_loss
 from router.types.clock import iso
 from router.types.price import MEASURED, EngineHour, EnginePrice, Price, added
 
-MOST_PRICES = 1_000
+MAX_PRICES = 1_000
 _MJ_PER_WH = 3_600_000
 
 
@@ -26,7 +26,7 @@ def local_engines(source: LedgerView) -> Report:
     since = None if since is None else since // HOUR_MS * HOUR_MS
     until = None if until is None else -(-until // HOUR_MS) * HOUR_MS
     source = structs.replace(source, request=structs.replace(source.request, since_ms=since, until_ms=until))
-    prices = engines.history(source.connection, *source.request.bounds, MOST_PRICES)
+    prices = engines.history(source.connection, *source.request.bounds, MAX_PRICES)
     table: list[Row] = []
     for price in prices:
         about = (price.since_ms, price.engine, price.version, price.input, price.cached, price.output, price.counted)
@@ -66,8 +66,8 @@ def _rows(source: LedgerView, by: Sequence[str], prices: Sequence[EnginePrice]) 
         names, end_ms = {hour.engine for hour in hours}, (max(hour.hour for hour in hours) + 1) * HOUR_MS
         # None if the row covers several engines.
         priced = (price for price in prices if names == {price.engine} and price.since_ms < end_ms)
-        did, listed = reduce(added, hours), lists.get(hours[0].engine)
-        yield (*labels, *_row(did, paid[labels], next(priced, None), listed))
+        work, listed = reduce(added, hours), lists.get(hours[0].engine)
+        yield (*labels, *_row(work, paid[labels], next(priced, None), listed))
 
 
 def worked(source: LedgerView) -> list[EngineHour]:
@@ -82,25 +82,25 @@ def worked(source: LedgerView) -> list[EngineHour]:
     return list(longest.values())
 
 
-def _row(did: EngineHour, charged: int, price: EnginePrice | None, listed: Price | None) -> Row:
+def _row(work: EngineHour, charged: int, price: EnginePrice | None, listed: Price | None) -> Row:
     """Returns the columns of an engine; `charged` is in nano-USD."""
     # Cost of busy and of idle hours, and the charges as a share of the cost that they should cover.
-    busy = did.cost * did.busy_ms // did.wall_ms if did.wall_ms else 0
-    due = did.cost if price is not None and price.counted == "full" else busy
+    busy = work.cost * work.busy_ms // work.wall_ms if work.wall_ms else 0
+    expected_cost = work.cost if price is not None and price.counted == "full" else busy
     return (
-        *(round(did.wall_ms / 1000), round(did.busy_ms / 1000)),
-        1 - did.busy_ms / did.wall_ms if did.wall_ms else None,
-        *((busy, did.cost - busy) if did.cost else (None, None)),
-        *(charged, charged / due if due else None),
-        *(did.uncached_tokens, did.cached_tokens, did.output_tokens),
-        did.request_ms / did.busy_ms if did.busy_ms else None,
+        *(round(work.wall_ms / 1000), round(work.busy_ms / 1000)),
+        1 - work.busy_ms / work.wall_ms if work.wall_ms else None,
+        *((busy, work.cost - busy) if work.cost else (None, None)),
+        *(charged, charged / expected_cost if expected_cost else None),
+        *(work.uncached_tokens, work.cached_tokens, work.output_tokens),
+        work.request_ms / work.busy_ms if work.busy_ms else None,
         # Tokens per second of one request, in each phase.
-        round(1000 * did.uncached_tokens / did.prefill_ms) if did.prefill_ms else None,
-        round(1000 * did.output_tokens / did.decode_ms) if did.decode_ms else None,
+        round(1000 * work.uncached_tokens / work.prefill_ms) if work.prefill_ms else None,
+        round(1000 * work.output_tokens / work.decode_ms) if work.decode_ms else None,
         *_rates(price),
         *((listed.input, listed.output) if listed else (None, None)),
-        *_energy(did),
-        *(did.rejected, did.preempted, did.restarts),
+        *_energy(work),
+        *(work.rejected, work.preempted, work.restarts),
     )
 
 
@@ -114,12 +114,12 @@ def _rates(price: EnginePrice | None) -> tuple[Value, ...]:
     return (*rates, rates[0] * idle, rates[2] * idle)
 
 
-def _energy(did: EngineHour) -> tuple[Value, ...]:
+def _energy(work: EngineHour) -> tuple[Value, ...]:
     """Returns the energy in joules, Wh per million tokens, and the source of the value."""
-    known, source = (did.declared_mj, "declared") if did.energy_mj is None else (did.energy_mj, "measured")
+    known, source = (work.declared_mj, "declared") if work.energy_mj is None else (work.energy_mj, "measured")
     if known is None:
         return None, None, "absent"
-    tokens = did.uncached_tokens + did.cached_tokens + did.output_tokens
+    tokens = work.uncached_tokens + work.cached_tokens + work.output_tokens
     return round(known / 1000), round(known / _MJ_PER_WH * 1_000_000 / tokens) if tokens else None, source
 
 
@@ -148,8 +148,8 @@ def local_vs_api(source: LedgerView) -> Report:
     recorded = {str(name) for (name,) in source.sums(ATTEMPTS, ("target",), ("attempts",)) if name is not None}
     names = sorted(name for name in recorded | set(source.targets) if policies.now(name).local)
     requests, by_hour = Counter[str](), {name: dict[int, int]() for name in names}
-    filters = (LabelFilter("target", frozenset(names)), LabelFilter("outcome", frozenset({RESTING}), inverted=True))
-    for (target, hour), (count, *tokens) in source.sums(ATTEMPTS, ("target", "hour"), _MEASURES, *filters).items():
+    where = (LabelFilter("target", frozenset(names)), LabelFilter("outcome", frozenset({CIRCUIT_OPEN}), inverted=True))
+    for (target, hour), (count, *tokens) in source.sums(ATTEMPTS, ("target", "hour"), _MEASURES, *where).items():
         requests[str(target)] += count
         by_hour[str(target)][int(hour or 0)] = sum(tokens)
     tokens_of = {name: sum(hours.values()) for name, hours in by_hour.items()}
@@ -208,12 +208,12 @@ def _metered(source: LedgerView, tokens_of: Mapping[str, int]) -> dict[str, tupl
     sharing = grouped((target.engine.name, target.id) for target in targets if target.engine and target.hourly)
     paid = {}
     for engine, hours in grouped((hour.engine, hour) for hour in worked(source)).items():
-        did, names = reduce(added, hours), sharing.get(engine, [])
+        work, names = reduce(added, hours), sharing.get(engine, [])
         tokens = sum(tokens_of[name] for name in names)
         for name in names:
             share = tokens_of[name] / tokens if tokens else 1 / len(names)
-            idle = did.cost - did.cost * did.busy_ms // did.wall_ms
-            paid[name] = (round(did.cost * share), round(idle * share))
+            idle = work.cost - work.cost * work.busy_ms // work.wall_ms
+            paid[name] = (round(work.cost * share), round(idle * share))
     return paid
 
 

@@ -20,7 +20,7 @@ from router.types.target import Target
 
 WEEK, MONTH = 7, 30
 """Numbers of days, including today, which begin at midnight UTC."""
-MOST_TARGETS = 6
+MAX_TARGETS = 6
 """Maximum number of target bars; the spend report has all targets."""
 
 
@@ -69,7 +69,7 @@ def overview(
         if _at(hour) >= week:
             of_week[name] += charged
     dearest = sorted(of_week.items(), key=lambda item: (-item[1], item[0]))
-    by_day, by_target = tuple(stacked(0, days)), tuple(bars(dearest, MOST_TARGETS))
+    by_day, by_target = tuple(stacked(0, days)), tuple(bars(dearest, MAX_TARGETS))
     return {
         "today": _since(by_hour, midnight),
         "week": _since(by_hour, week),

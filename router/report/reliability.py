@@ -11,7 +11,7 @@ from msgspec import structs
 from router.ledger import rows
 from router.ledger.facts import ATTEMPTS, EDGES_MS, EDGES_US, LabelFilter
 from router.ledger.rows import RequestRecord
-from router.report.egress import RESTING
+from router.report.egress import CIRCUIT_OPEN
 from router.report.query import LedgerView
 from router.report.report import Kind, Mark, Report, Row, Shape, Value, made, plots
 from router.report.statistics import percentile, wilson
@@ -44,7 +44,7 @@ def reliability(source: LedgerView) -> Report:
     ranked = sorted(label_counts.items(), key=lambda item: (-_sent_to(item[1]), item[0]))
     totals = _row("total", every) if ranked else None
     wrong = [
-        (name, outcome, count, count / _sent_to(counts) if outcome != RESTING else None)
+        (name, outcome, count, count / _sent_to(counts) if outcome != CIRCUIT_OPEN else None)
         for name, counts in ranked
         for outcome, count in sorted(counts[_OUTCOMES].items(), key=lambda item: (-item[1], item[0]))
         if outcome != OK and count
@@ -76,7 +76,7 @@ def _counted(source: LedgerView) -> tuple[Mapping[str, _LabelCounts], _LabelCoun
 
 
 def _sent_to(label_counts: _LabelCounts) -> int:
-    return label_counts[_OUTCOMES].total() - label_counts[_OUTCOMES][RESTING]
+    return label_counts[_OUTCOMES].total() - label_counts[_OUTCOMES][CIRCUIT_OPEN]
 
 
 def _row(label: str, label_counts: _LabelCounts) -> Row:
@@ -89,7 +89,7 @@ def _row(label: str, label_counts: _LabelCounts) -> Row:
     retries = label_counts["outcome", "retries"].total() + roles["retry"]
     fallbacks = label_counts["outcome", "fallbacks"].total() + roles["fallback"]
     return (
-        *(label, sent_to, outcomes[OK], failed, *rates, refused, given_up, outcomes[RESTING]),
+        *(label, sent_to, outcomes[OK], failed, *rates, refused, given_up, outcomes[CIRCUIT_OPEN]),
         *(retries, fallbacks, *(roles[role] for role in ("hedge", "cascade", "vote"))),
         *(percentile(label_counts["total_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
         *(percentile(label_counts["first_ms", "attempts"], EDGES_MS, share) for share in (0.5, 0.9, 0.99)),

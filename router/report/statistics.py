@@ -18,7 +18,7 @@ from router.report.query import grouped
 
 Z_95 = 1.959964
 """97.5 % quantile of the normal distribution."""
-_LEAST = 2
+_MIN_OBSERVATIONS = 2
 """Minimum number of observations for a variance."""
 
 
@@ -48,7 +48,7 @@ def skewed(value: float, variance: float, count: int) -> Interval:
     """Returns the 95 % interval of a positive mean, symmetric on the logarithmic scale (delta method)."""
     if value <= 0:
         return Interval(value, value, value)
-    if count < _LEAST:
+    if count < _MIN_OBSERVATIONS:
         return Interval(value)
     # Two-sided 95 % quantile of Student's distribution, to the first term (Cornish and Fisher 1938).
     student = Z_95 + (Z_95**3 + Z_95) / (4 * (count - 1))
@@ -64,8 +64,8 @@ def quotient(over: Interval, under: Interval) -> Interval | None:
     value = over.value / under.value
     if over.value <= 0:
         return Interval(value, value, value)
-    low = _off(over.value, over.low, under.high, under.value)
-    high = _off(over.high, over.value, under.value, under.low)
+    low = _bound_factor(over.value, over.low, under.high, under.value)
+    high = _bound_factor(over.high, over.value, under.value, under.low)
     return Interval(value, None if low is None else value / low, None if high is None else value * high)
 
 
@@ -84,7 +84,7 @@ def weighted(parts: Sequence[tuple[float, Interval]]) -> Interval:
     return Interval(value, None if down is None else value - down, None if up is None else value + up)
 
 
-def _off(*pairs: float | None) -> float | None:
+def _bound_factor(*pairs: float | None) -> float | None:
     """Returns the factor between a ratio and its bound, for factors a / b of the dividend and c / d of the divisor."""
     if any(each is None or each <= 0 for each in pairs):
         return None
@@ -97,7 +97,7 @@ def _off(*pairs: float | None) -> float | None:
 
 Vector = NDArray[np.float64]
 DRAWS = 1_000
-LEAST = 8
+MIN_HOURS = 8
 """Minimum number of hours for an interval."""
 _SEED = 20_261_121
 """Fixed, so that the same ledger gives the same interval."""
@@ -107,7 +107,7 @@ def drawn(hours: Vector) -> Vector | None:
     """Resamples sums of V amounts: an array [hours, V] gives [DRAWS, V], or None for too few hours. The block length is
     the cube root of the number of hours, and blocks wrap around, so that all hours are drawn equally often."""
     number = len(hours)
-    if number < LEAST:
+    if number < MIN_HOURS:
         return None
     length = max(1, round(number ** (1 / 3)))
     running = np.cumsum(np.concatenate([np.zeros((1, hours.shape[1])), hours, hours[:length]]), axis=0)
@@ -129,9 +129,9 @@ LOOK_BACK_HOURS = 28 * 24
 """Hours of four weeks, so that each weekday counts equally."""
 WEEKS_HOURS, DAYS_HOURS = 14 * 24, 2 * 24
 """Hours of history from which hours are averaged by weekday and hour, or by hour of day; with less, all together."""
-SURE = 0.8
+COVERAGE = 0.8
 """Coverage of the forecast interval: it misses one of five periods."""
-_Z = NormalDist().inv_cdf((1 + SURE) / 2)
+_Z = NormalDist().inv_cdf((1 + COVERAGE) / 2)
 _DAY_HOURS = 24
 
 
@@ -199,7 +199,7 @@ class ProfileInterval:
 
 @lru_cache(maxsize=65_536)
 def _student(freedom: int) -> float:
-    """Returns Student's t for `SURE`, by Abramowitz & Stegun 26.7.5: 4 % too small for one degree of freedom."""
+    """Returns Student's t for `COVERAGE`, by Abramowitz & Stegun 26.7.5: 4 % too small for one degree of freedom."""
     z, n = _Z, freedom
     return (
         z

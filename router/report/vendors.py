@@ -15,7 +15,7 @@ from router.report.report import Kind, Mark, Report, Row, Shape, made, plots
 # from `lowpass replay` under a policy without these targets.
 
 _KIND = ("route", "class")
-SURE = 10_000
+CERTAIN_E4 = 10_000
 """A pass rate of 1 in the ledger's sums."""
 
 
@@ -96,7 +96,7 @@ def _part(amount: int, taken: int, of: int) -> int:
 
 _MEASURES = ("requests", "attempts", "input_tokens", "output_tokens", "cost", "recovered")
 _SHARES = ("spend", "requests", "tokens")
-OURS = "local"
+LOCAL = "local"
 """Label in place of a jurisdiction for local targets."""
 
 
@@ -143,7 +143,7 @@ def vendors(source: LedgerView) -> Report:
 
 
 def _law(place: Destination) -> str | None:
-    return OURS if place.local else place.jurisdiction
+    return LOCAL if place.local else place.jurisdiction
 
 
 def _rank(label: str | None, share: _VendorShare) -> tuple[bool, int, int, str]:
@@ -181,7 +181,7 @@ def _without(source: LedgerView, policies: PastPolicies) -> list[Row]:
     rows: list[Row] = []
     for name, left in lost:
         money = (left.now, left.then, left.then - left.now) if left.served else (None, None, None)
-        scale = SURE * left.rated
+        scale = CERTAIN_E4 * left.rated
         rates = (left.now_e4 / scale, left.then_e4 / scale) if scale else (None, None)
         rows.append((name, left.requests, left.stranded_least, left.stranded, *money, *rates))
     return rows

@@ -15,7 +15,7 @@ from router.ledger.facts import EDGES_MS, EDGES_US, PASS_MEASURES, Query, passes
 from router.report.cost_of_pass import JudgedSums, hull, pooled
 from router.report.report import Shape
 from router.report.savings import Baseline, CostRatio, Offer, spread
-from router.report.statistics import LEAST, Interval, drawn, percentile, quotient, skewed, weighted, wilson
+from router.report.statistics import MIN_HOURS, Interval, drawn, percentile, quotient, skewed, weighted, wilson
 from router.types.target import Task
 from tests.report.asking import below, cells, ledger_of, nano, reported
 from tests.report.filled import DAY_MS, HOUR_MS, MONDAY_MS, Happened, Judgement, Tried, target
@@ -411,10 +411,10 @@ def test_savings_are_in_their_interval_nearly_as_often_as_that_says(hours: int, 
 
 
 def test_of_few_hours_nothing_is_said() -> None:
-    assert drawn(np.ones((LEAST - 1, 2))) is None
-    some = drawn(np.ones((LEAST, 2)))
+    assert drawn(np.ones((MIN_HOURS - 1, 2))) is None
+    some = drawn(np.ones((MIN_HOURS, 2)))
     assert some is not None
-    assert np.allclose(some, LEAST)
+    assert np.allclose(some, MIN_HOURS)
 
 
 def counted(values: list[int], edges: tuple[int, ...]) -> dict[int, int]:
