@@ -26,7 +26,7 @@ from router.ledger.query import booked_elsewhere
 from router.ledger.write import exhausted, insert_held, lose, odd_answers, reroute, settle
 from router.observe.metrics import Telemetry
 from router.observe.observer import ObservedRequest
-from router.recorder import LONGEST_UNREAD, MOST_UNREAD, OutcomeRecorder, ServedContext
+from router.recorder import MAX_UNREAD, MAX_UNREAD_BYTES, OutcomeRecorder, ServedContext
 from router.types.account import (
     ANY_AMOUNT,
     LEASE_MS,
@@ -50,7 +50,7 @@ from router.types.request import Caller, Request, session_key
 
 _log = logging.getLogger(__name__)
 _NANO = attrgetter("cost.nano")
-MOST_TRIES = 3
+MAX_DECISIONS = 3
 """Maximum number of new decisions for a request whose budgets are short. Then it takes what is left, and is lowered."""
 CLIENT_CLOSED = 499
 """Status of a request whose client left, as in nginx's logs; it is never sent."""
@@ -89,10 +89,10 @@ class Accounting(Struct, eq=False):
     def recover(self, running: Set[str]) -> int:
         """Charges requests of this process at their hold that neither run nor were settled, which only a bug can cause.
         `running` has the ids of all requests in progress. Returns the number charged."""
-        lost = [row for name, row in self.open.items() if name not in running and not row.budget.reading]
-        for settlement in lost:
+        unsettled = [row for name, row in self.open.items() if name not in running and not row.budget.reading]
+        for settlement in unsettled:
             settlement.charge_hold()
-        return len(lost)
+        return len(unsettled)
 
 
 class Settlement(Struct, eq=False):
@@ -128,16 +128,16 @@ class Settlement(Struct, eq=False):
         """
         accounting, budget, steps = self._accounting, self.budget, decision.plan.steps
         budget.bound = bound
-        ask = budget.ask(steps, exactly=self._tries < MOST_TRIES)
+        ask = budget.ask(steps, exactly=self._tries < MAX_DECISIONS)
         held = budget.reservation.granted if budget.reservation.holds else Amount() if bound.accounts else ask.whole
-        self._birth(decision, held, at_ms)
-        patience = min(PATIENCE_MS, decision.stakes.deadline_ms or PATIENCE_MS)
+        self._write_row(decision, held, at_ms)
+        patience_ms = min(PATIENCE_MS, decision.stakes.deadline_ms or PATIENCE_MS)
         try:
             if not accounting.journal.available:
                 raise LedgerUnavailable
             if not (bound.accounts or bound.caps):
                 return None
-            refused = await budget.open(ask, steps, patience, at_ms)
+            refused = await budget.open(ask, steps, patience_ms, at_ms)
         except StoreUnavailable as error:
             refusal = ledger_down() if isinstance(error, LedgerUnavailable) else store_down()
             self.close(refusal.status, refusal.code)
@@ -158,12 +158,12 @@ class Settlement(Struct, eq=False):
         await self._accounting.durable()
         return refusal
 
-    async def turn_away(self, decision: Decision, refusal: ClientError, at_ms: int) -> ClientError:
+    async def refuse_at_once(self, decision: Decision, refusal: ClientError, at_ms: int) -> ClientError:
         """Refuses a request before anything was held."""
-        self._birth(decision, Amount(), at_ms)
+        self._write_row(decision, Amount(), at_ms)
         return await self.refuse(refusal)
 
-    def _birth(self, decision: Decision, held: Amount, at_ms: int) -> None:
+    def _write_row(self, decision: Decision, held: Amount, at_ms: int) -> None:
         """Writes the row before anything is held, so that a crash in between leaves no hold without a row."""
         journal = self._accounting.journal
         document = encode(explain(decision))
@@ -252,7 +252,7 @@ class Settlement(Struct, eq=False):
             accounting.recorder.settled(self.context, attempts)
         if (decision := self._decision) is not None:
             unread, telemetry = accounting.recorder.unread, accounting.telemetry
-            short = len(self._request.raw) <= LONGEST_UNREAD and len(unread) < MOST_UNREAD
+            short = len(self._request.raw) <= MAX_UNREAD_BYTES and len(unread) < MAX_UNREAD
             if short and decision.classification.reading is None:
                 unread.append((self._request, decision, attempts))
             for queue in decision.plan.queued:

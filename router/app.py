@@ -117,23 +117,23 @@ class Stores:
         """Returns the policy hashes of all gateways that share these stores. `own` is this gateway's."""
         return frozenset({own}) if self._url is None else self._redis.policies(own)
 
-    async def tell_older(self) -> None:
+    async def report_stale_ledger(self) -> None:
         """Reports an incident if the shared ledger has booked less than Redis, as after a backup was restored: if Redis
         lost its data, the difference could be spent again. Raises `StoreUnavailable`."""
         if self._url is None:
             return
         from router.report.budgets import beyond_bookings
 
-        beyond = await asyncio.to_thread(beyond_bookings, self._url, self._ledger, {})
+        differing = await asyncio.to_thread(beyond_bookings, self._url, self._ledger, {})
         units = {budget.id: budget.unit for budget in self._budgets()}
-        more = [
+        overspent = [
             f"{usd_text(amount)} USD of {account}" if units[budget] is Unit.USD else f"{amount} tokens of {account}"
-            for account, _, kind, amount in sorted(beyond)
+            for account, _, kind, amount in sorted(differing)
             if kind == "s" and amount > 0 and units.get(budget := account.partition("|")[0]) in GRANTED
         ]
-        if more:
-            sums = ", ".join(more[:5])
-            reason = f"the ledger is older than Redis, which has spent more in {len(more)} accounts: {sums}"
+        if overspent:
+            sums = ", ".join(overspent[:5])
+            reason = f"the ledger is older than Redis, which has spent more in {len(overspent)} accounts: {sums}"
             _log.error(reason)
             self._redis.rows.lost(f"{crc32(reason.encode()):08x}", "store", "redis", reason)  # once for all processes
 
@@ -177,9 +177,9 @@ class GatewayProcess:
         self._http, self._litellm = HttpTransport(), LitellmTransport()
         self._reader = NamesReader()
         self._visits = Visits()
-        self._judging: set[str] = set()
+        self._own_requests: set[str] = set()
         """Ids of requests that the gateway sends to itself."""
-        self._policy_error, self._steady, self._ticking, self._recoveries = "", True, asyncio.Lock(), 0
+        self._policy_error, self._ledger_was_available, self._ticking, self._recoveries = "", True, asyncio.Lock(), 0
         self._egress = EgressFilter(self._transports())
         self._secret = instance_secret(self._ledger)
         self._replicas = Replicas(self._secret.reveal().encode())
@@ -201,7 +201,7 @@ class GatewayProcess:
         )
         sources = ScreenSources(self._stores.sessions, self._reader, self._secret, opinions)
         self._pipeline = Pipeline(config, accounting, sources, dispatcher, self._health, fleet)
-        self._open_door()
+        self._adopt_egress_policy()
         self._observer = observer(settings.json_log, os.environ)
         self.app = HotRoutes(self._pipeline, ring, self._visits, self.state, self._rest, self._observer)
         self.app.let_browsers(config.browsers)
@@ -223,23 +223,23 @@ class GatewayProcess:
             raise
 
     async def _judged(self, request: Request, caller: Caller) -> Served:
-        self._judging.add(request.id)
+        self._own_requests.add(request.id)
         try:
             return await self._pipeline.serve(request, caller, internal=JUDGED)
         finally:
-            self._judging.remove(request.id)
+            self._own_requests.remove(request.id)
 
     def _declared(self) -> Sequence[Budget]:
         """Returns the policy's budgets with the limits in force, and the limits of keys."""
-        pots = self._pipeline.rules.accounts
-        return [*pots.budgets, *pots.key_limits(self.keyring.callers.values())]
+        accounts = self._pipeline.rules.accounts
+        return [*accounts.budgets, *accounts.key_limits(self.keyring.callers.values())]
 
     def _transports(self) -> Mapping[Wire, Transport]:
         """Returns the transports, which only the egress filter may use."""
         by_http = dict.fromkeys((Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC, Wire.GEMINI), self._http)
         return {**by_http, Wire.LITELLM: self._litellm}
 
-    def _open_door(self) -> None:
+    def _adopt_egress_policy(self) -> None:
         """Applies the policy in force to the webhooks. Requests use the policy that they were decided by."""
         rules = self._pipeline.rules
         self._egress.adopt(rules.screen.guard, frozenset(row.webhook for row in rules.config.budgets if row.webhook))
@@ -377,7 +377,7 @@ class GatewayProcess:
     def _adopt(self, change: Config | ConfigError | None) -> None:
         if isinstance(change, Config):
             self._pipeline.adopt(change)
-            self._open_door()
+            self._adopt_egress_policy()
             self._health.pardon()
             self._alerts.adopt(self._rules().accounts.budgets)
             self._breaker.loops = change.loops
@@ -391,14 +391,14 @@ class GatewayProcess:
 
     async def _recover(self) -> None:
         self._accounting.lease.renew()
-        if lost := self._accounting.recover({visit.id for visit in self._visits} | self._judging):
+        if lost := self._accounting.recover({visit.id for visit in self._visits} | self._own_requests):
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
             # The ledger is apart from the budgets. After an outage, all gateways first get time to renew their leases.
             renew(self._journal, now_ms())
-            if self._steady and self._rows.available:
+            if self._ledger_was_available and self._rows.available:
                 recover(self._rows, now_ms())
-            self._steady = self._rows.available
+            self._ledger_was_available = self._rows.available
         own = self._config().in_force.hash
         before = self._stores.policies(own)
         try:
@@ -418,7 +418,7 @@ class GatewayProcess:
         if apart and self._recoveries % RECONCILE_EVERY == 0:
             with suppress(StoreUnavailable):
                 if self._recoveries == 0 and self._settings.database_url is not None:
-                    await self._stores.tell_older()
+                    await self._stores.report_stale_ledger()
                 stores = (self._budgets, self._journal, self._ledger, self._books, self._declared())
                 self._compared_ms = await reconcile(*stores, self._compared_ms)
         self._recoveries += 1

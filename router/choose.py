@@ -47,7 +47,7 @@ from router.types.decision import (
 from router.types.request import NO_LIMITS, UNKNOWN, Caller, Request, instructions, template
 from router.types.target import Queue, QueueReader, Secret, Target
 
-_CHANCES = 1 << 62
+_CHANCE_RANGE = 1 << 62
 _ID = attrgetter("id")
 _UNCAPPED: tuple[Account, ...] = ()
 
@@ -111,7 +111,7 @@ def limited(rules: CompiledPolicy, limits: Mapping[str, int]) -> CompiledPolicy:
 
 def chance(identifier: str) -> float:
     """Returns a number, uniform in [0, 1), from a request id's random bits. It depends on nothing else."""
-    return (int(identifier[16:], 16) % _CHANCES) / _CHANCES
+    return (int(identifier[16:], 16) % _CHANCE_RANGE) / _CHANCE_RANGE
 
 
 def choose(
@@ -229,8 +229,8 @@ def _plan(
 
 # Eligible targets and their estimates → the order in which they are tried.
 
-_BEHIND = ("queued", "degraded", "too_slow")
-MOST_STEPS = 4
+_LOW_REASONS = ("queued", "degraded", "too_slow")
+MAX_STEPS = 4
 """Maximum number of weighed targets that are tried. After so many failures, another target would not help."""
 Estimates = Callable[..., Sequence[Estimate]]
 """Estimates targets. `foretold` is the forecast by which they were chosen; `fits` is described at `Afford`."""
@@ -281,10 +281,10 @@ def weighed_plan(
     eligible, expected = whole.targets, whole.forecast
     ranked, arm, likely = explore(strategy.rank(whole), whole, share, whole.draw)
     order = [at for at in ranked.order if fits[at] is not None] if any(fits) else list(ranked.order)
-    del order[MOST_STEPS:]
+    del order[MAX_STEPS:]
     tried, sent_as = list(map(eligible.__getitem__, order)), list(map(fits.__getitem__, order)) if fits else ()
     foretold = np.array(expected.foretold)[:, order]  # steps show the forecast by which they were chosen
-    behind = [row.target for row in ranked.weigh() if row.why in _BEHIND] if gate.queues else ()
+    behind = [row.target for row in ranked.weigh() if row.why in _LOW_REASONS] if gate.queues else ()
     return Plan(
         route=route,
         strategy=strategy.kind,

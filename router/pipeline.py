@@ -225,7 +225,7 @@ class Pipeline:
         """Decides, and holds the cost of the choice. If a budget is short, decides again within what is left. An
         exhausted budget may send the request to another route."""
         observed, breaker = settlement.observed, self._accounting.breaker
-        tried, route, counts = set[str](), check(rules, request, caller), dict[str, PromptCount | None]()
+        tried_routes, route, counts = set[str](), check(rules, request, caller), dict[str, PromptCount | None]()
         screened = await rules.screen.look(request, caller, self._sources)
         while True:
             if observed is not None:
@@ -233,15 +233,15 @@ class Pipeline:
             decision, gate, near = self._choose(rules, request, caller, screened, route, counts, settlement)
             if near and await self._count(near, decision, gate, rules, counts):
                 continue  # decide by the exact length of the prompt
-            if not tried and not settlement.internal:
+            if not tried_routes and not settlement.internal:
                 watched = breaker.check(request, caller, gate.now_ms)
                 if isinstance(watched, Tripped):
-                    raise await settlement.turn_away(decision, refusals.loop_detected(watched), gate.now_ms)
+                    raise await settlement.refuse_at_once(decision, refusals.loop_detected(watched), gate.now_ms)
                 settlement.watched = watched
-            tried.add(decision.plan.route)
+            tried_routes.add(decision.plan.route)
             if not decision.plan.steps:
                 refusal = _unserved(request, decision, self.health)
-                raise await settlement.turn_away(decision, refusal, gate.now_ms)
+                raise await settlement.refuse_at_once(decision, refusal, gate.now_ms)
             if observed is not None:
                 observed.step("reserve")
             bound = rules.accounts.bound(request, caller, decision, children, gate.now_ms)
@@ -253,11 +253,11 @@ class Pipeline:
                 return decision, gate
             if refused is None or refused.short:
                 continue  # decide by the request's text, or within what is left
-            lower = not (refused.account.size or settlement.internal)
-            if lower and not refused.passing and await self._count((), decision, gate, rules, counts):
+            can_lower = not (refused.account.size or settlement.internal)
+            if can_lower and not refused.passing and await self._count((), decision, gate, rules, counts):
                 continue  # hold no more for the prompt than it costs
-            route = rules.accounts.downgrade(refused.account.budget) if lower else ""
-            if not route or route in tried:
+            route = rules.accounts.downgrade(refused.account.budget) if can_lower else ""
+            if not route or route in tried_routes:
                 refusal = await self._unpaid(refused, settlement.budget, rules.config.budget_status)
                 raise await settlement.refuse(refusal)
             settlement.lowered, settlement.left = ("route",), ANY_AMOUNT
@@ -321,8 +321,8 @@ class Pipeline:
         translated = translation is not None and job.translated(sent.step)
         settlement.lowered += tuple(sorted({*sent.step.estimate.lowered, *sent.fit.lowered}))
         if isinstance(answer, OpenStream):
-            spoken, durable = translation if translated else None, self._accounting.durable
-            events = forward(answer, self.health, settlement.settle, durable, spoken)
+            used, durable = translation if translated else None, self._accounting.durable
+            events = forward(answer, self.health, settlement.settle, durable, used)
             if watched:
                 events = tee(events, job, answer, partial(recorder.given, context, job))
         else:

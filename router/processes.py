@@ -24,7 +24,7 @@ class ChildProcess:
     ) -> None:
         """`longest_line` is the maximum size of an answer in bytes."""
         self._command = (sys.executable, "-m", module, *arguments)
-        self._longest, self._env, self._own_session = longest_line, env, own_session
+        self._max_line, self._env, self._own_session = longest_line, env, own_session
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -33,7 +33,7 @@ class ChildProcess:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            limit=self._longest,
+            limit=self._max_line,
             start_new_session=self._own_session,
             env=self._env,
         )

@@ -35,13 +35,13 @@ from router.types.decision import Decision
 from router.types.request import MEDIA, TRAITS, USUAL_READ, Caller, Reading, Request, TokensRead
 from router.types.target import Target, Task
 
-MOST_UNREAD, LONGEST_UNREAD = 128, 262_144
+MAX_UNREAD, MAX_UNREAD_BYTES = 128, 262_144
 """Maximum requests per tick whose text is read after the answer, and their maximum bytes. Others stay unread."""
 LEARNED_FROM = 4_096
 """Number of attempts in the ledger that a new process learns from, which takes tens of milliseconds."""
-LEARNED_AT_ONCE = 256
+LEARNED_PER_TICK = 256
 """Maximum requests of other processes that a tick learns from. It skips the oldest if there are more."""
-MOST_PENDING = 256
+MAX_PENDING = 256
 """Maximum number of given answers that wait for verifiers. Further answers are not verified."""
 _log = logging.getLogger("lowpass")
 
@@ -117,21 +117,21 @@ def _log_of(ledger: Ledger, keep: Callable[[str, int, bytes], object]) -> Outcom
 Unread = tuple[Request, Decision, Sequence[Attempt]]
 
 
-def _read(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptSample]]]:
+def _read_texts(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptSample]]]:
     """Reads waiting texts. Returns each decision with its reading, and the samples of its attempts whose counts are the
     provider's own. A text that can't be read does not hold up the others."""
-    done = []
+    results = []
     for request, decision, attempts in waiting:
         try:
-            whole = difficulty.read_too(decision, request)
+            with_text = difficulty.read_too(decision, request)
         except Exception as error:
             _log.error("the text of request %s can't be read (%s)", request.id, type(error).__name__)
             continue
-        known, samples = whole.classification, [attempt.sample for attempt in attempts if request.choices == 1]
+        known, samples = with_text.classification, [attempt.sample for attempt in attempts if request.choices == 1]
         read = USUAL_READ if known.reading is None else known.reading.tokens
         counted = [sample for sample in samples if sample is not None and sample.input is not None]
-        done.append((whole, [structs.replace(sample, task=known.task, read=read) for sample in counted]))
-    return done
+        results.append((with_text, [structs.replace(sample, task=known.task, read=read) for sample in counted]))
+    return results
 
 
 class OutcomeRecorder:
@@ -160,8 +160,8 @@ class OutcomeRecorder:
         """Requests whose routes did not need their texts. The texts are read at the next tick."""
         self._reading = asyncio.Lock()
         log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
-        self._elsewhere = query.OtherProcesses(ledger, journal.owner, known)
-        self._learning = Learning(log, self.beliefs, self._trust, telemetry, self._drift.scored, self._tell)
+        self._other_processes = query.OtherProcesses(ledger, journal.owner, known)
+        self._learning = Learning(log, self.beliefs, self._trust, telemetry, self._drift.scored, self._record_alarm)
         self._judges: asyncio.Task[None] | None = None
 
     def adopt(self, config: Config) -> None:
@@ -182,7 +182,7 @@ class OutcomeRecorder:
         for (target, model), count in served.items():
             if alarm := self._drift.served(target, "model", model, now_ms(), count):
                 self._learning.alarm(alarm, f"{alarm.kind}-{model}")
-        for row in await asyncio.to_thread(self._elsewhere.new, LEARNED_AT_ONCE):
+        for row in await asyncio.to_thread(self._other_processes.new, LEARNED_PER_TICK):
             _learn(self._learned, row, self._targets)
         self._learned.rest()
         await self._learning.tick()
@@ -203,7 +203,7 @@ class OutcomeRecorder:
             waiting, self.unread = self.unread, []
             if not waiting:
                 return
-            for decision, samples in await asyncio.to_thread(_read, waiting):
+            for decision, samples in await asyncio.to_thread(_read_texts, waiting):
                 reclassify(self._journal, decision, encode(explain(decision)))
                 for sample in samples:
                     self._learned.reread(sample)
@@ -223,20 +223,20 @@ class OutcomeRecorder:
             return
         number = len(job.budget.attempts)
         self._consider(context, answer, number)
-        if job.verify is None or len(self._pending) >= MOST_PENDING:
+        if job.verify is None or len(self._pending) >= MAX_PENDING:
             return
-        task = asyncio.create_task(self._look(context, job.verify, answer, number))
+        task = asyncio.create_task(self._verify(context, job.verify, answer, number))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
-    async def _look(self, context: ServedContext, verify: Verify, answer: VerifierRequest, number: int) -> None:
+    async def _verify(self, context: ServedContext, verify: Verify, answer: VerifierRequest, number: int) -> None:
         self._write(context, await verify(answer), number, answer.target.id)
 
     def _write(self, context: ServedContext, verdicts: Sequence[Verdict], number: int, target: str) -> None:
         if verdicts:
-            self._say(context.about, score_rows(context.route.verifiers, verdicts, context.decision.id, number, target))
+            self._add(context.about, score_rows(context.route.verifiers, verdicts, context.decision.id, number, target))
 
-    def _say(self, about: LearningFacts, rows: Iterable[SourceScore]) -> None:
+    def _add(self, about: LearningFacts, rows: Iterable[SourceScore]) -> None:
         for row in rows:
             add_score(self._journal, row, about, now_ms())
 
@@ -246,16 +246,16 @@ class OutcomeRecorder:
             return
         about = context.about
 
-        def tell(row: SourceScore) -> None:
-            self._say(about, (row,))
+        def add(row: SourceScore) -> None:
+            self._add(about, (row,))
 
         priority = overlap(context.decision.plan.weigh())
-        self._judging.consider(judge, priority, partial(case, judge, answer, context.caller, number, priority, tell))
+        self._judging.consider(judge, priority, partial(case, judge, answer, context.caller, number, priority, add))
 
-    def _tell(self, alarm: Alarm, place: str) -> None:
-        """Writes one row per alarm, whichever gateway finds it first. `place` is equal for all that find the same."""
-        was, is_now = (rate if isinstance(rate, str) else f"{rate:.0%}" for rate in (alarm.before, alarm.after))
-        target, reason, found_ms = alarm.target, f"{alarm.kind} was {was}, is {is_now}", now_ms()
+    def _record_alarm(self, alarm: Alarm, suffix: str) -> None:
+        """Writes one row per alarm, whichever gateway finds it first. `suffix` is equal for all that find the same."""
+        before, after = (rate if isinstance(rate, str) else f"{rate:.0%}" for rate in (alarm.before, alarm.after))
+        target, reason, found_ms = alarm.target, f"{alarm.kind} was {before}, is {after}", now_ms()
         _log.warning("%s is not what it was: %s", target, reason)
         self._telemetry.count("drift_alarms", target)
-        self._journal.add(INCIDENT, (f"{DRIFT}-{target}-{place}", found_ms, DRIFT, "target", target, reason, found_ms))
+        self._journal.add(INCIDENT, (f"{DRIFT}-{target}-{suffix}", found_ms, DRIFT, "target", target, reason, found_ms))
