@@ -144,7 +144,7 @@ class Lengths(NamedTuple):
         return np.asarray(np.maximum(whole * times - self.smallest, least))
 
     def around(self, part: LawPart, x: float) -> tuple[float, float]:
-        """Returns the level and slope of a target's part for answers around x; beyond its range as it fades in `each`."""
+        """Returns the level and slope of a target's part for answers around x; fading beyond its range as in `each`."""
         near = min(max(x, part.low), part.high)
         if near == x:
             return part.level, part.slope

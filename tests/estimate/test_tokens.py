@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import string
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -13,7 +14,7 @@ from msgspec import structs
 from router.api.parse import parse
 from router.classify.embedding import count_pieces
 from router.estimate.forecast import Forecaster, ForecastInput
-from router.estimate.learn import TargetStats
+from router.estimate.learn import InputSize, Line, TargetStats
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, TEMPLATE_TOKENS, count_prompt, count_text, prompts
 from router.types.request import Classification, Endpoint, Request
@@ -177,11 +178,10 @@ FOREIGN = {
 
 
 def test_what_was_learned_of_english_is_no_bound_on_texts_in_other_languages() -> None:
-    learned = (0.7, 0.0), 700, 1.0
+    learned = InputSize(Line(0.7, 0.0), 700, 1.0)
     for text in FOREIGN.values():
         asked = chat(text * 60)
-        (size,) = prompts(
-            asked, [(target(context=10**6), learned, 1.0)], pieces=lambda it=asked: count_pieces(it.passages)
-        )
+        pieces = partial(count_pieces, asked.passages)
+        (size,) = prompts(asked, [(target(context=10**6), learned, 1.0)], pieces=pieces)
         for name in ("o200k_base", "cl100k_base"):
             assert count_text(name, text * 60) <= size.bound <= bound(asked), text
