@@ -227,7 +227,7 @@ class Metered:
             self._spent = self._spent.plus(spent)
             if (last := self._last) is not None:
                 charged = spent.uncached * last.input + spent.cached * last.cached + spent.output * last.output
-                self._overcharged += charged - self._cost_of(spent.busy_ms)
+                self._overcharged += charged - self._due(spent.busy_ms)
 
     def hour(self, now_ms: int) -> EngineHour | None:
         """Returns the work since the last call; None if the engine was not up."""
@@ -266,7 +266,7 @@ class Metered:
                 return None
             # Lowered if prices have charged too much: a load that gets faster has many tokens at the earlier, slow
             # price. The excess is returned over as much work as the window holds.
-            over = self._overcharged / self._cost_of(self._window.work.busy_ms)
+            over = self._overcharged / self._due(self._window.work.busy_ms)
             rates = measured.times(1 - min(MAX_COMPENSATION, max(-MAX_COMPENSATION, over)))
             pairs = ((last.input, rates.input), (last.output, rates.output)) if last else ()
             if last is not None and not any(abs(new - old) > MIN_RATE_CHANGE * old for old, new in pairs):
@@ -288,5 +288,5 @@ class Metered:
         )
         return self._last
 
-    def _cost_of(self, busy_ms: float) -> float:
+    def _due(self, busy_ms: float) -> float:
         return busy_ms * per_ms(self._hourly, self._replicas) * self._window.idle(self._spec.cost.counted)

@@ -81,7 +81,7 @@ _SERVING = (Status.READY, Status.DRAINING)
 class ReplicaWatch:
     """Polls replicas; `states` are the given states with the last load of each replica.
 
-    Call `launch()` in a running event loop, then `await stop()`. `words`: metrics formats of engines to poll, by name.
+    Call `launch()` in a running event loop, then `await stop()`. `formats`: metrics formats of polled engines, by name.
     """
 
     def __init__(self, states: Callable[[], Sequence[EngineState]], formats: Mapping[str, MetricFormat | None]) -> None:

@@ -268,7 +268,7 @@ class Reconciliation:
         self._billed, self._rounding = self._totals(statement)
         self._absent = self._rows.keys() - self._billed.keys() if whole else set[tuple[int, str]]()
         """(Day, model) pairs of the ledger that a complete statement has no line for."""
-        self._ratios = self._price_ratios()
+        self._ratios = self._constant_ratios()
 
     def compare(self) -> Comparison:
         differences, places = [], sorted({*self._billed, *self._absent})
@@ -404,7 +404,7 @@ class Reconciliation:
             return "unknown", f"{added / row.cost:+.1%} of what {row.attempts} calls were charged: compare the prices"
         return "unknown", f"{row.attempts} calls were charged nothing"
 
-    def _price_ratios(self) -> dict[str, tuple[float, str]]:
+    def _constant_ratios(self) -> dict[str, tuple[float, str]]:
         """Returns `Comparison.ratios`, from days without estimates."""
         days: dict[str, list[tuple[int, LedgerLine]]] = defaultdict(list)
         for (day, model), row in self._rows.items():
