@@ -60,8 +60,7 @@ def migrate(
     connection: Connection, dialect: Dialect = SQLITE, to: int | None = None, *, lose_data: bool = False
 ) -> int:
     """Migrates the ledger to version `to`, by default the newest, and returns the version. Several processes may call
-    it at once. On `LedgerTooNew`, `WouldLose`, or ValueError for an unknown version, nothing is changed.
-    """
+    it at once. On `LedgerTooNew`, `WouldLose`, or ValueError for an unknown version, nothing is changed."""
     goal = newest(dialect) if to is None else to
     if not FIRST <= goal <= newest(dialect):
         raise ValueError(f"there is no version {goal} of a ledger: this lowpass knows {FIRST} to {newest(dialect)}")
