@@ -465,7 +465,6 @@ class AnthropicTokens(Struct, frozen=True):
     speed: str | None = None
     inference_geo: str | None = None
     unreadable: bool = False
-    """Whether the report could not be decoded."""
 
     @property
     def thinking(self) -> int | None:

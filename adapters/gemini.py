@@ -423,7 +423,6 @@ class GeminiTokens(_Wire, frozen=True):
     candidates_tokens_details: list[ModalityCount] | None = None
     traffic_type: str = ""
     unreadable: bool = False
-    """Whether the report could not be decoded."""
 
 
 TOKENS = msgspec.json.Decoder(GeminiTokens)

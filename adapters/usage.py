@@ -94,7 +94,6 @@ class UsageReport(Struct, frozen=True):
     service_tier: str = ""
     """Service tier; empty for the standard tier."""
     unreadable: bool = False
-    """Whether the report could not be decoded."""
 
 
 def read(raw: Raw | bytes, service_tier: str | None = None) -> UsageReport | None:

@@ -30,7 +30,6 @@ class EngineWork(Struct, frozen=True, kw_only=True):
     cached: float = 0
     """Input tokens from the prefix cache."""
     output: float = 0
-    """Output tokens."""
     prefill_ms: float = 0.0
     """Prefill time of requests, summed by the engine as each ends; 0 if it does not report it."""
     decode_ms: float = 0.0
@@ -144,7 +143,6 @@ class WorkWindow:
         """`wall_ms` and `busy_ms` are the values that were stored when the engine last ran."""
         self._replicas = replicas
         self.wall_ms, self.busy_ms = wall_ms, busy_ms
-        """Wall and busy times in ms, over days."""
         self.work = EngineWork()
         """Work of the last minutes with load."""
 

@@ -206,7 +206,6 @@ class EnginePlan(Struct, frozen=True, kw_only=True):
     device: str
     """Device of one replica, e.g. "2 × h100-80gb" or "cpu"."""
     gpus: int = 0
-    """Number of GPUs of one replica."""
     replicas: int
     architecture: Architecture
     context: int

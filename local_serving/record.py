@@ -43,10 +43,8 @@ class EngineRecord(Struct, frozen=True, kw_only=True):
     name: str
     kind: Literal["llamacpp", "vllm"]
     digest: str
-    """Digest of the spec that it was started with."""
     owner: Owner
     process: Process
-    """Process of the owner."""
     urls: tuple[str, ...]
     states: tuple[EngineState, ...] = ()
     children: tuple[Process, ...] = ()

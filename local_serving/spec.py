@@ -82,7 +82,6 @@ class Architecture(YamlPart):
     active_b: Number = Field(gt=0)
     """Parameters used for each token, in billions; all of them in a dense model."""
     experts: Natural = 0
-    """Number of routed experts per layer."""
     experts_active: Natural = 0
     """Number of routed experts that each token uses; 0 for a dense model."""
     tied: Flag = False
@@ -137,7 +136,6 @@ class _Common(YamlPart):
     """Number of independent copies, each on its own GPUs."""
     cost: EngineCost = EngineCost()
     licence: str = ""
-    """SPDX id or name of the licence."""
     architecture: Architecture | None = None
     """Architecture for plans; None: read from the model folder's `config.json`."""
     start_s: Positive = 120
@@ -150,7 +148,6 @@ class Parts(YamlPart):
     pieces: tuple[Annotated[str, form("piece")], ...] = Field(min_length=1)
     """Pieces in order: "package/path of the file in it"."""
     sha256: Annotated[str, form("sha256")]
-    """Digest of the whole file."""
 
 
 class Llamacpp(_Common):
@@ -189,7 +186,6 @@ class Vllm(_Common):
     python: str = ""
     """Interpreter of the environment that has vLLM; empty: that of the setting."""
     image: str = ""
-    """Container image for generated manifests."""
     context: Positive = Field(examples=[65_536])
     parallel: Positive = 256
     """Maximum number of sequences that are processed at a time."""
@@ -216,7 +212,6 @@ class Vllm(_Common):
     template: str = ""
     """Path of a chat template that replaces the model's own."""
     template_options: dict[str, JsonValue] = Field({})
-    """Defaults of `chat_template_kwargs`."""
     adapters: tuple[LoraAdapter, ...] = ()
     runner: Literal["generate", "pooling"] = "generate"
     eager: Flag = False
@@ -233,13 +228,10 @@ class External(_Common):
 
     engine: Literal["external"] = "external"
     urls: tuple[str, ...] = Field(min_length=1, examples=[["http://127.0.0.1:8000/v1"]])
-    """Base URL of each replica, with its `/v1`."""
     served: tuple[str, ...] = ()
     metrics: Literal["vllm", "llamacpp", "none"] = "vllm"
-    """Format of its `/metrics`."""
     parallel: Positive = 256
     gpus: Natural = 1
-    """GPUs of each replica, for its price."""
     reasoning: ReasoningParser | None = None
     adapters: tuple[str, ...] = ()
 

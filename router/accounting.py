@@ -103,7 +103,6 @@ class Settlement(Struct, eq=False):
     _caller: Caller
     budget: BudgetHold
     _started: float
-    """Start of the request by `clock_ms`."""
     internal: str = ""
     observed: ObservedRequest | None = None
     lowered: tuple[str, ...] = ()

@@ -76,9 +76,7 @@ class CompiledPolicy(Struct, frozen=True):
     reading: frozenset[str]
     """Names of routes that need a reading of the request's text. For other routes the text is read after the answer."""
     regions: frozenset[str]
-    """Regions of the policy's targets."""
     budgets: frozenset[str]
-    """Ids of the policy's budgets."""
 
 
 def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = None) -> CompiledPolicy:

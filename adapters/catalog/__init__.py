@@ -78,7 +78,6 @@ def read_tables(path: Path) -> dict[str, list[PriceTable]]:
 
 class _Provider(Provider, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str = ""
-    """Provider id: the key in providers.yaml."""
     strict: bool = False
     """Whether the provider refuses unknown fields, such as those of foreign.yaml."""
     knows: tuple[str, ...] = ()
@@ -92,7 +91,6 @@ class _Encodings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class _Licence(Licence, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str = ""
-    """Licence id: the key in licences.yaml."""
     source: str
     """Where and when the licence terms were read."""
 

@@ -300,7 +300,6 @@ class Admin(Struct, eq=False):
     _declared: Callable[[], Sequence[Budget]]
     """Returns the budgets of the policy and the limits of keys."""
     _clock: Callable[[], int] = now_ms
-    """Returns Unix time in ms."""
 
     def routes(self, router: APIRouter) -> None:
         router.add_api_route("/v1/budgets", self.listed)

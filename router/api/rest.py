@@ -246,7 +246,6 @@ FEEDBACK = "feedback"
 READ_WITHIN_S = 1.5
 """Time in seconds, a tick and a little more, after which the text of an answered request has been read."""
 MOST = 1_000
-"""Maximum number of requests of one task."""
 Identifier = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=64)]
 

@@ -164,7 +164,6 @@ class ChargedTo(Struct, frozen=True):
     session: str
     tags: tuple[str, ...]
     targets: tuple[str, ...]
-    """Targets that may serve the request."""
 
 
 _SINGLE_VALUE = ("",)

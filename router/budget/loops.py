@@ -346,7 +346,6 @@ class Repeat(Struct):
     """A request, and how often it was sent again, each time after the previous answer."""
 
     request: tuple[str, int, int]
-    """Model, key and size."""
     numbers: tuple[int, ...]
     ended_ms: int
     again: int = 0

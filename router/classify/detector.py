@@ -260,7 +260,6 @@ class _Compiled(NamedTuple):
     name: str
     data_class: str
     match: Any
-    """`Pattern.matches` of the form."""
     form: Form
 
     def hits(self, text: str, encoded: bytes, place: CharacterOffsets, first: int, last: int) -> Iterator[Hit]:

@@ -83,7 +83,6 @@ class ReaderPart(NamedTuple):
     buckets: NDArray[np.intp]
     """[k]: buckets of pieces; of an instruction also of pairs, its beginning, and again with tools or a result."""
     shares: Single
-    """[k]: weight of each bucket."""
 
 
 def sizes() -> list[int]:

@@ -83,7 +83,6 @@ class NamesDetector(DetectorModel):
 START_S = 30.0
 """Maximum time in seconds for the model to load."""
 LONGEST_LINE = 64 * 1024 * 1024
-"""Maximum size in bytes of one answer."""
 _ANSWER = msgspec.json.Decoder(list[list[Named]])
 _log = logging.getLogger(__name__)
 

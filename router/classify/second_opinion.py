@@ -27,7 +27,6 @@ class Opinion(StrEnum):
     YES = "yes"
     NO = "no"
     NONE = "none"
-    """No valid answer."""
 
 
 class OpinionQuestion(Struct, frozen=True):

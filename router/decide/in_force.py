@@ -29,7 +29,6 @@ class PastPolicy(Struct, frozen=True):
     """A policy document read again. Its `guard` judges as it did at the egress, except that it can't scan content."""
 
     file: str
-    """Hash of the policy file."""
     default: str
     classes: Mapping[str, Requirements]
     targets: Mapping[str, Target]

@@ -18,9 +18,7 @@ class SessionState(Struct, frozen=True):
     """State of one session. `at_ms`: when it began (Unix)."""
 
     target: str = ""
-    """Id of the target that answered last."""
     spent: int = 0
-    """Cost so far in nano-USD."""
     calls: int = 0
     at_ms: int = 0
 

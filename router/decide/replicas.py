@@ -198,7 +198,6 @@ class Replicas:
 FULL = 0.95
 """Share of the KV cache in use above which a new request has no room until another ends."""
 HALF_LIFE_MS = 30_000.0
-"""Half-life of observations in ms."""
 LONGEST_MS = 5_000
 """Maximum time in ms between two load reports from which service times are learned."""
 REFUSED_MS = 1_000.0
@@ -281,7 +280,6 @@ class Fleet:
         self._replicas, self._told = replicas, states
         self._heard: Sequence[EngineState] = ()
         self._states: dict[str, EngineState] = {}
-        """States by base URL."""
         self._backlogs = defaultdict[str, Backlog](Backlog)
 
     def hear(self, states: Sequence[EngineState]) -> None:

@@ -51,7 +51,6 @@ class Simulation(Struct, frozen=True, eq=False):
     right: Vector
     """Probability of a right answer within the limits; averaged with the calls to come if there are any."""
     cost: Vector
-    """Cost in nano-USD."""
 
 
 class _Draws(NamedTuple):

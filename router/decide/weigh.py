@@ -40,9 +40,7 @@ class DecisionInput(Struct, frozen=True, kw_only=True, eq=False):
     """Whether repeated answers of a target may differ, and two answers can be compared."""
     stream: bool = False
     spent: int = 0
-    """Cost of this session so far, in nano-USD."""
     calls: int = 0
-    """Number of this session's requests so far."""
     elapsed_ms: float = 0.0
     """Time in ms since this session's first request."""
 

@@ -30,7 +30,6 @@ PERFECT = VerifierQuality()
 
 class CascadeValue(NamedTuple):
     cost: Vector
-    """Expected cost of all attempts."""
     p: Vector
     """Probability that the final answer is right."""
 

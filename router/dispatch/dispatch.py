@@ -69,7 +69,6 @@ class DispatchJob(Struct, frozen=True):
     """A plan, the request, and the hold that pays for it. The egress filter checks `gate` again for every attempt."""
 
     request: Request
-    """The request as the client sent it."""
     plan: Plan
     gate: Gate
     budget: BudgetHold

@@ -140,7 +140,6 @@ class BudgetRoom:
         self.reading = set[asyncio.Task[None]]()
         """Tasks that read on late answers, of all requests."""
         self.streams = WeakSet[object]()
-        """Metered streams in progress."""
         self.left = Latest[tuple[str, ...], Amount](LEFT_KNOWN)
         """What groups of accounts had left (by their ids) when the store last reported it."""
 

@@ -111,7 +111,6 @@ NORMALISE_NOTHING = ""
 FEW_WORDS = 4
 """Maximum number of words of an answer that is its own result."""
 SHORT = 64
-"""Maximum length of a result in characters."""
 LARGEST = 100
 """Maximum length of a number in characters; a longer one is treated as text."""
 _WHOLE = frozenset({"stop", "tool_calls", "function_call", ""})

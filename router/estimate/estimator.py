@@ -45,7 +45,6 @@ class Prediction(NamedTuple):
     """Predictions for n prompts (rows) and T targets (columns, as `targets`)."""
 
     p: Floats
-    """[n, T]: chance of a correct answer."""
     p_sd: Floats
     """[n, T]: standard deviation of the pass rate of such prompts, without the luck of a single answer."""
     cost_usd: Floats

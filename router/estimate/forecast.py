@@ -122,15 +122,12 @@ class _KnownWork(Struct, frozen=True, eq=False):
 
     at_ms: int
     at: Index
-    """Indexes among all targets."""
     nothing: Vector
-    """Zeros."""
     usual: tuple[Vector, Vector]
     """Output and thinking of a choice of a usual request, without caps."""
     usual_answer: tuple[Vector, Vector, Vector]
     """`answer` for `usual`, if the client has no cap."""
     failing: Vector
-    """See `PassRateModel.failing`."""
     sent: Vector
     """Input tokens per token of the rough count."""
     sent_base: Vector
@@ -140,7 +137,6 @@ class _KnownWork(Struct, frozen=True, eq=False):
     thought: Vector
     """`law_table` of thinking tokens, by the need to think."""
     most_thought: Vector
-    """Maximum thinking tokens."""
     most: Vector
     context: Vector
     least: Vector
@@ -164,7 +160,6 @@ class _KnownWork(Struct, frozen=True, eq=False):
     """90 % quantile of the time ÷ its mean; `slow_each` is that for an output of known length."""
     slow_each: Vector
     thinks: bool = True
-    """Whether any of the targets thinks."""
     writes: bool = True
     """Whether writing a prompt to a cache costs more or less than sending it, at any of the targets."""
 
@@ -186,16 +181,12 @@ class _Money(Struct, frozen=True, eq=False):
     cached: Vector
     """Prompt tokens that are read from a cache."""
     most: Vector
-    """Maximum output tokens of a choice."""
     each: Vector
     """Expected output tokens of a choice."""
     fixed: Vector
-    """Cost of the prompt."""
     out: Vector
-    """Cost of the output."""
     later: tuple[tuple[float, float], Vector] | None
     foretold: tuple[Vector, ...]
-    """See `Forecast.foretold`."""
 
     def whole(self, request: Request) -> Vector:
         """Returns the chances that answers are complete: prompt and answer fit into the context, the answer into the

@@ -78,7 +78,6 @@ EXTEND = 0.15
 OVERRUN = 1.5
 """Factor on a target's margin at an overrun."""
 MOST_MARGIN = 4.0
-"""Maximum margin of a target."""
 CALM = 0.97
 """Share of a margin's excess that is left after each attempt that kept within its hold: half after 23."""
 LONG = 0.9

@@ -109,7 +109,6 @@ class Lengths(NamedTuple):
     template_sd: tuple[float, float]
     """Prior standard deviations of the level and the slope of a template, against the target's."""
     steepest: float
-    """Maximum slope."""
     far: tuple[float, float]
     """Distance in x, beyond all answers seen, at which 60 % of a difference is still expected: of a target, which is
     wordy whatever it is asked; and of a template."""

@@ -183,7 +183,6 @@ class ExpectedRates(NamedTuple):
     """Pass rates of n targets for one request."""
 
     p: Vector
-    """[n]: mean."""
     nodes: Vector
     """[3, n]: mean if the request is easier than it looks, as it looks, or harder; weighted by `NODE_WEIGHTS`."""
     own_sd: Vector

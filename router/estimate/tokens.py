@@ -186,7 +186,6 @@ class PromptSize(NamedTuple):
     rough: int
     """A rough count: the scale on which ratios are learned."""
     tokens: int
-    """Expected number."""
     bound: int
     """Maximum number. Never more than the context: a longer prompt is refused, not charged."""
 

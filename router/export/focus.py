@@ -224,7 +224,6 @@ class Directory(Struct, frozen=True):
     prices: Prices = {}
     entities: Mapping[str, str] = {}
     local: frozenset[str] = frozenset()
-    """Ids of providers that are local engines."""
 
 
 def dataset(

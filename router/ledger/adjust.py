@@ -183,10 +183,8 @@ class Unequal(Struct, frozen=True):
     cost: tuple[int, int] | None = None
     """Correct cost for its row, in nano-USD and thinking tokens."""
     row: Line | None = None
-    """Row that the ledger lacks."""
     holds: tuple[Hold, ...] = ()
     charges: tuple[int, ...] = ()
-    """Correct charges for `holds`."""
 
 
 AccountOf = Callable[[str], Account | None]

@@ -32,13 +32,11 @@ class Info(Struct, frozen=True, kw_only=True):
     ledger: str
     version: int
     rows: dict[str, int]
-    """Number of rows by table."""
     requests: int
     """Number of requests, including those whose rows have expired."""
     past: int
     """Number of requests in the compact tables of the past."""
     expired: int
-    """Number of requests whose rows have expired."""
     bytes: int
     oldest_ms: int | None
     """Start of the oldest request that has rows."""
@@ -87,13 +85,11 @@ Progress = Callable[[int], object]
 class BackupHead(Struct, frozen=True):
     format: str
     version: int
-    """Version of the ledger."""
     made_ms: int
 
 
 class BackupTail(Struct, frozen=True):
     rows: dict[str, int]
-    """Number of rows by table."""
 
 
 class BackupSize(Struct, frozen=True):

@@ -28,7 +28,6 @@ from router.types.clock import new_id
 
 T = TypeVar("T")
 Item = tuple[str, Row]
-"""A statement and its values."""
 RETRY_S = 0.5
 """Delay in seconds before a failed commit is retried."""
 BUSY_MS = 10_000
@@ -49,16 +48,13 @@ class Transaction(Struct):
     """Rows, changes and steps that are written together, and their waiters."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    """New rows by statement."""
     changes: list[Item] = []
     calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
     waiters: list[asyncio.Future[None]] = []
     followers: list[Callable[[], None]] = []
     """Callbacks to call in order after the commit."""
     results: list[Any] = []
-    """Results of `calls`."""
     error: Exception | None = None
-    """Why the commit failed."""
 
     def __len__(self) -> int:
         return sum(map(len, self.rows.values())) + len(self.changes)

@@ -141,7 +141,6 @@ def _scripts(dialect: Dialect, ending: str = ".sql") -> dict[int, str]:
 # The tables of a version of the ledger, and their rows in the order of the key, the same in either database.
 
 PAGE = 1_000
-"""Number of rows read at a time."""
 PAGE_OF_BLOBS = 8
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
 _COLUMNS = "SELECT name, type, pk FROM pragma_table_info(?) ORDER BY cid"

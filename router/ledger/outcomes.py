@@ -64,7 +64,6 @@ class AnsweringAttempt(Struct, frozen=True):
     target: str
     about: LearningFacts
     scores: Mapping[str, NewestScore]
-    """Newest scores by source."""
 
 
 class _Weighed(Struct):

@@ -183,7 +183,6 @@ _SLEEP_RATIO = 3
 _LIVE = (("live_decisions", "id"), ("live_attempts", "request_id"), ("live_requests", "id"))
 _OLD = (("past_bookings", "request_id"), *((name.replace("live", "past"), column) for name, column in _LIVE))
 BOOKING = ("request_id", "account", "window_start_ms", "held", "charged")
-"""Columns of `past_bookings`."""
 
 
 class NameTable(dict[str, int]):

@@ -68,7 +68,6 @@ class StatementLine(Struct, frozen=True):
     """Maximum rounding error of the amount in nano-USD: half of its last decimal."""
     contains: bool = False
     number: int = 0
-    """Number of the line in its file."""
     seconds: int = 0
     """Length of the part of the day that the line covers; 0 for all of it."""
 

@@ -144,7 +144,6 @@ class Documents:
 # Whole requests: the request's row, its attempts, its bookings, and its decision.
 
 CHUNK = 1_000
-"""Number of requests read at a time."""
 Line = Mapping[str, Any]
 """A row: column → value."""
 EVER_MS = 2**62

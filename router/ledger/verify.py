@@ -29,7 +29,6 @@ class VerifyFinding(Struct, frozen=True):
 
     table: str
     row: str
-    """Key of the row."""
     says: str
 
     def __str__(self) -> str:
@@ -146,7 +145,6 @@ def _sum_findings(grouping: Grouping, hour: int, right: Sums, summed: Sums, whos
 MAX_FINDINGS = 200
 """Maximum number of findings that are reported; all are counted."""
 PAGE = 1_000
-"""Number of requests checked together."""
 OWN_RULES = ("moved", "belonging", "budgets")
 """Parts of the rules for a file that has the budgets."""
 COMPARISONS, COMPARE_PAUSE_S = 5, 0.3
@@ -166,7 +164,6 @@ class Verified(Struct, frozen=True, kw_only=True):
     chain: str = ""
     """Newest digest of the past rows; kept elsewhere, it later shows whether the rows are unchanged."""
     findings: tuple[VerifyFinding, ...] = ()
-    """The first `MAX_FINDINGS` findings."""
     found: int = 0
 
     @property

@@ -94,7 +94,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 JUDGE = "judge."
 _Answer = tuple[str, int]
-"""Request id and number of the attempt."""
 
 
 class Kept(Struct, frozen=True):

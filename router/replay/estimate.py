@@ -81,7 +81,6 @@ class Differences(Struct, frozen=True, eq=False):
     passes: Vector
     refusals: Vector
     paid: Vector
-    """Cost under the new policy, in nano-USD."""
     no_cost: NDArray[np.bool_]
     no_passes: NDArray[np.bool_]
 

@@ -113,7 +113,6 @@ MAX_DECISIONS = 50
 
 class Replayed(Struct, frozen=True, kw_only=True):
     policy: str
-    """Hash of the policy, as in decisions."""
     since_ms: int | None
     until_ms: int | None
     routes: tuple[Effect, ...]

@@ -66,7 +66,6 @@ class Stored(Struct, frozen=True, gc=False):
     row: RequestRow
     lowered: bool
     spent: int
-    """Cost in nano-USD."""
     reading: Reading | None
     """Reading of the request's text; None if the text was not read, as with embeddings."""
     answered: bool

@@ -145,7 +145,6 @@ def as_metrics(standings: Iterable[BudgetStanding]) -> Mapping[str, Mapping[tupl
 # Charges of each account by hour: from the ledger's hourly sums, with the budget's own filters.
 
 Hours = Mapping[int, int]
-"""Unix hour → nano-USD or thinking tokens."""
 _FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
 """Fields of a budget that filter requests; without the final "s" they are dimensions, except for tags."""
 

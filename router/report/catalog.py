@@ -34,7 +34,6 @@ _MADE_BY: Mapping[str, Callable[[LedgerView], Report]] = {
 NAME = "list"
 """Name of the list of all reports, itself a report."""
 REPORTS: Mapping[str, Definition] = {name: known for name, known in declared().items() if known.summary}
-"""Definitions of all reports, by name."""
 
 
 def contents() -> Report:

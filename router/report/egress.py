@@ -45,7 +45,6 @@ class SentGroup(NamedTuple):
     held: str
     """All classes of the request."""
     classes: str
-    """Classes of the content that was sent."""
     target: str
     redacted: int
     region: str

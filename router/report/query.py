@@ -51,7 +51,6 @@ class ReportRequest(Struct, frozen=True, kw_only=True):
     since_ms: int | None = None
     until_ms: int | None = None
     zone: tzinfo
-    """Time zone in which days begin."""
     now_ms: int
     baseline: str = ""
     """Target to compare with; empty for the report's own choice."""
@@ -88,7 +87,6 @@ class Parameters(Struct, frozen=True, kw_only=True):
     """Parameters of a report as text, from the command line, a URL or a form; empty if not given."""
 
     by: str = ""
-    """Comma-separated dimensions."""
     where: tuple[str, ...] = ()
     """Filters `dimension=label,label` or `dimension!=label,label`; all must hold."""
     since: str = ""

@@ -166,7 +166,6 @@ class Report(Struct, frozen=True, kw_only=True):
     sound: bool = True
     """Whether the property that the report verifies holds."""
     below: tuple["Report", ...] = ()
-    """Further tables that belong to the report."""
     plots: tuple[Plot, ...] = ()
 
     def column(self, name: str) -> tuple[Value, ...]:

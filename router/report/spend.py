@@ -15,9 +15,7 @@ from router.report.report import NO_LABEL, TIMES, Kind, Mark, Plot, Report, Shap
 from router.types.target import Contract, Target
 
 Group = tuple[str | None, ...]
-"""One label for each dimension of the report."""
 Sizes = tuple[int, ...]
-"""One sum for each measure."""
 
 # The chart of spend: the most expensive groups, or spend by day.
 

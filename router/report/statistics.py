@@ -98,7 +98,6 @@ def _bound_factor(*pairs: float | None) -> float | None:
 Vector = NDArray[np.float64]
 DRAWS = 1_000
 MIN_HOURS = 8
-"""Minimum number of hours for an interval."""
 _SEED = 20_261_121
 """Fixed, so that the same ledger gives the same interval."""
 

@@ -224,7 +224,6 @@ class Stream:
         self._call = asyncio.run_coroutine_threadsafe(self._run(gateway, scope), gateway.loop)
         head = self._next()
         self.status: int = head["status"] if head else 0
-        """Status code; 0 if there is no answer."""
         self.headers = {name.decode().lower(): value.decode() for name, value in head["headers"]} if head else {}
 
     def __iter__(self) -> Iterator[bytes]:

@@ -21,7 +21,6 @@ class Unit(StrEnum):
     """Unit that an account counts: money, thinking tokens, or a key's requests and tokens per minute and at once."""
 
     USD = "usd"
-    """Counted in nano-USD."""
     THINKING = "thinking_tokens"
     REQUESTS = "requests"
     TOKENS = "tokens"

@@ -196,7 +196,6 @@ class VerifierRequest(Struct, frozen=True, kw_only=True):
 
     request: Request
     target: Target
-    """Target that gave the answer."""
     answers: tuple[AnswerChoice, ...]
     """One entry for each choice. All of them must be right."""
     classes: frozenset[str]
@@ -383,7 +382,6 @@ class TargetReply(Struct, frozen=True, kw_only=True):
     text: str = ""
     """Text of all choices, with thinking and tool calls, if these were read."""
     content: str = ""
-    """Content of the first choice's message."""
     model_served: str = ""
     region_served: str = ""
     """Region that processed the request, as the provider states it; empty if it states none."""
@@ -503,7 +501,6 @@ class AttemptSample(Struct, frozen=True, kw_only=True):
     """Time until the first byte of a stream; None if not streamed."""
     total_ms: int = 0
     ended_ms: int = 0
-    """Unix time in ms at which the attempt ended."""
     cut: bool = False
     """Whether a cap, the budget, a fault or the client cut the answer, which would have been at least this long."""
 

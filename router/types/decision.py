@@ -26,7 +26,6 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_pass_rate: float | None = None
     """Minimum expected pass rate. A target below it is chosen only if no target reaches it."""
     max_nano: int | None = None
-    """Maximum cost of the answer, in nano-USD."""
     deadline_ms: int | None = None
 
     def over(self, other: "Objective") -> "Objective":
@@ -127,7 +126,6 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """What one target is expected to do with one request. Tokens are over all choices, money in nano-USD."""
 
     input_tokens: int
-    """Expected number of input tokens."""
     input_bound: int
     """Upper bound on input tokens: learned, with a margin, or else a conservative rule."""
     input_rough: int = 0
@@ -139,7 +137,6 @@ class Estimate(Struct, frozen=True, kw_only=True):
     max_output: int
     """Maximum output tokens per choice that may be sent: the client's own cap, else the model's."""
     cost: int
-    """Expected cost in nano-USD."""
     hold: int
     """Worst-case cost of what may be sent, in nano-USD; equals `whole.usd`."""
     least: Amount = Amount()
@@ -147,7 +144,6 @@ class Estimate(Struct, frozen=True, kw_only=True):
     tight: Amount = Amount()
     """Amount that a metered stream starts with, or that pays for the learned cap if the answer can't be metered."""
     whole: Amount = Amount()
-    """Worst-case amount."""
     effort: str = ""
     """Effort level of this estimate, which is sent to the target; empty for the model's own default."""
     thinking_budget: int | None = None
@@ -312,7 +308,6 @@ class Decision(Struct, frozen=True, kw_only=True):
     id: str
     requested: str
     policy: str
-    """Hash of the policy file in force."""
     classification: Classification
     plan: Plan
     stakes: Objective = NO_STAKES

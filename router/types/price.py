@@ -192,7 +192,6 @@ class CostSource(StrEnum):
     UNPRICED = "unpriced"
     """The policy's worst case × usage, as the model has no price."""
     ADJUSTED = "adjusted"
-    """A correction of another charge."""
 
 
 class Cost(Struct, frozen=True):
@@ -342,4 +341,3 @@ def added(one: EngineHour, other: EngineHour) -> EngineHour:
 
 
 ADDITIVE = tuple(name for name in EngineHour.__struct_fields__ if name not in ("engine", "hour", "gateway", "external"))
-"""Names of the fields that are summed."""

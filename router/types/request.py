@@ -24,7 +24,6 @@ class Languages(Struct, frozen=True):
     """Languages as ISO 639-1 codes and English names; empty if unclear."""
 
     source: str = ""
-    """Language of the request's text."""
     target: str = ""
     """Language that the text is to be translated into, if the request says so."""
     source_name: str = ""
@@ -157,7 +156,6 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     unsaid: tuple[str, str | None] | None = None
     """Why it can't be expressed as chat, and the `param` at fault."""
     raw: bytes = b""
-    """The whole body as the client sent it."""
     passages: tuple[Passage, ...] = ()
     """All strings that would be sent, decoded from JSON: messages, tool schemas, arguments, file names."""
     messages: Sequence[Message] | None = None
@@ -275,11 +273,9 @@ class KeyTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Maximum spending per `window`, in USD."""
     window: Literal["hour", "day", "week", "month", "year", "lifetime"] = "month"
     rpm: Rate | None = None
-    """Maximum requests per minute."""
     tpm: Rate | None = None
     """Maximum tokens per minute, input and output together."""
     parallel: Rate | None = None
-    """Maximum requests in progress."""
     expires: str | None = None
     """A length of time from now, such as 90d, or a date; in a stored key a date. None if it never expires."""
 
@@ -544,7 +540,6 @@ class Classification(Struct, frozen=True, kw_only=True):
     read_late: bool = False
     """Whether the text was read only after the request was answered."""
     app: str = ""
-    """Application that sent the request."""
     template: str = ""
     """Digest of what the application sends again and again (`template`)."""
     findings: tuple[Finding, ...] = ()

@@ -118,7 +118,6 @@ class EngineState(Struct, frozen=True, kw_only=True):
     status: Status
     replica: int = 0
     url: str = ""
-    """Base URL, including `/v1`."""
     restarts: int = 0
     pid: int | None = None
     last_error: str = ""
@@ -131,7 +130,6 @@ class ServedEngine(Struct, frozen=True, kw_only=True):
 
     name: str
     urls: tuple[str, ...]
-    """Base URL of each replica."""
     model: str = ""
     """The engine's name for the model; empty if it is the card's name."""
     adapters: frozenset[str] = frozenset()
@@ -262,7 +260,6 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a provider guarantees about data sent to it. None and "" mean not stated, and so not guaranteed."""
 
     training: bool | None = None
-    """Whether the provider may train on inputs."""
     retention_days: int | None = None
     """Number of days that inputs and outputs are kept, abuse logs included."""
     baa: bool = False
@@ -280,7 +277,6 @@ class Model(Struct, frozen=True, kw_only=True):
 
     id: str
     name: str
-    """The provider's name for the model."""
     context: int
     max_output: int
     capabilities: frozenset[Capability]
@@ -375,7 +371,6 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
     template: str
     stop: tuple[str, ...] = ()
-    """Texts that end the answer."""
     bytes: int = 0
     """Maximum bytes of the template's own text in the prompt."""
     dense: int = 0
@@ -467,7 +462,6 @@ class Queue(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The queue at the replica that would start on a request first."""
 
     target: str = ""
-    """Target id, which is set in decisions."""
     wait_ms: int = 0
     """Expected time in ms until the request is started."""
     waiting: int = 0

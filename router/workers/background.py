@@ -125,7 +125,6 @@ class MeasuredPrices:
     def __init__(self, ledger: Ledger, measured: Measured) -> None:
         self._ledger, self._measured = ledger, measured
         self._known: dict[tuple[str, str], EnginePrice] = {}
-        """Newest price of each engine at each gateway."""
 
     def read(self) -> None:
         """Reads new prices, which later decisions use. Waits for the database, so call it in a thread.

@@ -26,7 +26,6 @@ from router.types.target import Secret
 
 COOKIE = "lowpass"
 LIFE_S = 12 * 3_600
-"""Lifetime of a sign-in in seconds."""
 MOST_FAILURES = 10
 """Maximum number of wrong keys from one address within `WINDOW_S`; then the address has to wait."""
 WINDOW_S = 60

@@ -14,7 +14,6 @@ from msgspec import Struct, field
 from router.types.tables import table
 
 Json: TypeAlias = dict[str, Any]
-"""A JSON object."""
 
 
 class Tool(Struct, frozen=True):
@@ -223,10 +222,8 @@ class Behaviour(Struct, frozen=True, kw_only=True):
     page: Callable[[Ask], Page] | None = None
     """Returns a literal reply in place of an answer in the wire's format."""
     headers: Json = field(default_factory=dict)
-    """Further headers of an answer."""
     tokens: Tokens = NORMAL
     reports: Literal["at_end", "missing", "with_content", "everywhere", "at_start"] = "at_end"
-    """Where the usage is reported."""
     framing: Framing = Framing.ONE_EACH
     fault: str = ""
     once: bool = False
