@@ -83,7 +83,6 @@ def answered(reply_body: dict[str, Raw]) -> dict[str, Any]:
 
 
 def answer(message: dict[str, Any], finish: str = "stop", **fields: Any) -> bytes:
-    """A whole chat completion."""
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     head = {"id": "c-1", "object": "chat.completion", "created": 7, "model": "served-1"}
     return msgspec.json.encode({**head, "choices": [choice], **fields})

@@ -39,7 +39,6 @@ def test_the_message_is_the_providers_where_it_has_one(body: bytes, message: str
 
 @each_row("headers, body, seconds", data(__file__, "waits.yaml"))
 def test_retry_after(headers: dict[str, str], body: str, seconds: float | None) -> None:
-    """As a date too, at most an hour."""
     assert failure(429, headers, body.encode()).retry_after_s == seconds
     for later, wait in ((timedelta(minutes=30), 1_800), (timedelta(days=1), 3_600)):
         date = format_datetime(datetime.now(UTC) + later, usegmt=True)

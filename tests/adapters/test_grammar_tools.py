@@ -29,7 +29,6 @@ def schema(**body: Any) -> Any:
 
 
 def short(properties: Any) -> str:
-    """What a schema admits."""
     if "answer" in properties:
         return f"answer:{properties['answer']['type']}"
     if "calls" in properties:

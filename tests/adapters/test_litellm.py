@@ -60,7 +60,6 @@ async def opened(asked: Call, transport: LitellmTransport) -> UpstreamResponse:
 
 
 async def answered(asked: Call, transport: LitellmTransport) -> TargetReply:
-    """A whole answer."""
     response = await opened(asked, transport)
     body = await response.read()
     response.close()

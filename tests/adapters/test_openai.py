@@ -84,7 +84,6 @@ def test_log_probabilities_pass(logprobs: Any) -> None:
 
 
 def test_completions_and_their_log_probabilities_pass() -> None:
-    """Of another shape than a chat's."""
     given = {"tokens": ["x"], "token_logprobs": [-0.5], "top_logprobs": [{"x": -0.5}], "text_offset": [0]}
     written = {"choices": [{"index": 0, "text": "x", "logprobs": given, "finish_reason": "stop"}]}
     reply = decode(msgspec.json.encode(written), endpoint=E.COMPLETIONS)

@@ -15,7 +15,6 @@ from tests.tables import data, each_row
 
 CHAT, RESPONSES, _, COMPLETIONS, EMBEDDINGS = Endpoint
 HERE = "it-stands-here"
-"""Stands for the value in a body."""
 PLAIN: list[dict[str, Any]] = [{"role": "user", "content": "hello"}]
 
 

@@ -54,7 +54,6 @@ def words(text: str) -> bytes:
 
 
 def call(index: int | None, arguments: str | None = None, **head: Any) -> bytes:
-    """A chunk of a call."""
     name = {"name": head.pop("name")} if "name" in head else {}
     where = {} if index is None else {"index": index}
     return chunk({"tool_calls": [{**where, **head, "function": {**name, "arguments": arguments}}]})

@@ -13,7 +13,6 @@ LINES_OF_TESTS, LINES_OF_PRODUCT, FILES_OF_PRODUCT, NAMES_OF_TWO_CLASSES = 44_95
 """Of Python. They may only shrink: lower the number with every step."""
 
 SPEAKS = ("router/cli/",)
-"""Files that may print."""
 SILENT: set[str] = set()
 """Files with a `pass` for an error and no reason; the list may only shrink."""
 EXPECTED = (*("router/decide/simulate.py", "router/replay/", "router/decide/worth.py"), "router/estimate/estimator.py")

@@ -20,7 +20,6 @@ json.dump(sorted(set(name.partition(".")[0] for name in sys.modules)), sys.stdou
 
 
 def python(code: str, *arguments: str) -> str:
-    """In a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -37,7 +37,6 @@ def columns(
 
 
 def written(folder: Path, prompts: dict[str, Any], rows: dict[str, Any], name: str = "made") -> Path:
-    """As Parquet; gives the folder."""
     for part, table in (("prompts", prompts), ("rows", rows)):
         pa.parquet.write_table(pa.table(table), folder / f"{name}.{part}.parquet")
     return folder
@@ -87,8 +86,6 @@ class ByWord:
 
 
 class Blind(ByWord):
-    """Says the same of every prompt."""
-
     def word(self, text: str) -> str:
         return ""
 

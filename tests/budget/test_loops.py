@@ -50,7 +50,6 @@ def stop(world: World, case: str | Case) -> Tripped:
 
 
 def report(world: World, query: str) -> list[dict[str, Any]]:
-    """What is written down so far."""
     world.journal.flush()  # type: ignore[attr-defined]
     return rows(world.journal.path, query)  # type: ignore[attr-defined]
 
@@ -206,8 +205,6 @@ def test_the_client_hears_of_the_loop_when_and_for_how_long(world: World) -> Non
 
 
 class Renamed:
-    """The journal of another process."""
-
     def __init__(self, journal: Any) -> None:
         self._journal, self.owner = journal, new_id()
 

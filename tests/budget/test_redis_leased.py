@@ -70,7 +70,6 @@ class Outage:
         await self.tick(now)
 
     async def booked(self) -> Balance:
-        """In the store, and in the rows."""
         booked = await balance(self.store)
         assert booked == self.gateways.rows()
         return booked

@@ -28,8 +28,6 @@ VALUES = {"secret": KEY, "pii": MAIL}
 
 
 class Detector:
-    """Of the forms that a test wants."""
-
     kind, data_class = "test", "secret"
 
     def __init__(self, *forms: Form) -> None:
@@ -53,7 +51,6 @@ def user(*texts: str, **fields: Any) -> Request:
 
 
 def conversation(*messages: tuple[str, str]) -> Request:
-    """Of roles and texts."""
     passages = (Passage(("messages", at, "content"), text, role) for at, (role, text) in enumerate(messages))
     return request(passages=tuple(passages))
 
@@ -84,7 +81,6 @@ def texts(asked: Request) -> dict[tuple[str | int, ...], str]:
 
 
 def values(scanner: Scanner, text: str) -> list[tuple[str, str]]:
-    """Form and value of each hit."""
     return [(hit.form, text[hit.start : hit.end]) for hit in scanner.scan(text)]
 
 

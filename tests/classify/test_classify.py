@@ -152,8 +152,6 @@ def test_the_deep_tier_and_what_is_only_possible_are_not_asked_at_the_door() -> 
 
 
 class Counting(Detector):
-    """Counts how often it was asked."""
-
     asked = 0
 
     def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:

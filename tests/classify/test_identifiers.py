@@ -29,7 +29,6 @@ NAMES = {name for name, _ in FOUND}
 
 
 def found(text: str) -> list[tuple[str, str]]:
-    """Form and value, one a place."""
     sure = dict.fromkeys(hit for hit in SCANNER.scan(text) if hit.score >= SURE)
     hits = [Finding(*hit[:2], (), hit.start, hit.end) for hit in sure]
     return [(one.detector.partition(".")[2], text[one.start : one.end]) for one in IDENTIFIERS.conclude(hits, hits)]
@@ -114,7 +113,6 @@ def digits(length: int, first: str = "123456789") -> st.SearchStrategy[str]:
 
 
 def grouped(number: str, *gaps: str) -> st.SearchStrategy[str]:
-    """In groups of four."""
     groups = [number[first : first + 4] for first in range(0, len(number), 4)]
     return st.sampled_from(gaps).map(lambda gap: gap.join(groups))
 

@@ -22,8 +22,6 @@ ALL = ["chat", "tools", "json_schema", "vision", "completions", "embeddings", "l
 
 
 class Weather(BaseModel):
-    """Tells the weather."""
-
     city: str
     days: int
 

@@ -11,7 +11,6 @@ from tests.clients.conftest import HELLO, NORMAL_NANO
 from tests.gateway.running import Gateway, ordered, target, usd, user
 
 WIRES = {"chat": "deepseek", "strict": "openai", "claude": "anthropic", "gemini": "gemini"}
-"""Of targets, and whose each is."""
 CAN = ["chat", "tools", "json_schema", "vision"]
 BUDGETED = {"contract": "exact", "minimum": 1_024, "levels": ["high"], "tokens": [2_000]}
 MARK = {"cache_control": {"type": "ephemeral"}}

@@ -22,13 +22,10 @@ IMAGES: list[Any] = [{"role": "user", "content": PARTS}]
 
 
 class Climate(BaseModel):
-    """Tells the climate."""
-
     city: str
 
 
 def sent(data: bytes) -> dict[str, bytes]:
-    """The fields of a body, as bytes."""
     return {name: bytes(raw) for name, raw in msgspec.json.decode(data, type=dict[str, Raw]).items()}
 
 

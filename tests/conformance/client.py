@@ -28,7 +28,6 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 def body(case: Case, *, usage: bool = True) -> dict[str, Any]:
-    """The request for a case."""
     asked: dict[str, Any] = {"model": case.target, "messages": MESSAGES, **case.asks}
     if case.streamed:
         asked["stream"] = True
@@ -38,12 +37,10 @@ def body(case: Case, *, usage: bool = True) -> dict[str, Any]:
 
 
 def ask(client: openai.OpenAI, case: Case, *, usage: bool = True) -> Seen:
-    """Raises what the client raises."""
     return told(client, body(case, usage=usage))
 
 
 def told(client: openai.OpenAI, asked: dict[str, Any]) -> Seen:
-    """Raises what the client raises."""
     if not asked.get("stream"):
         raw = client.chat.completions.with_raw_response.create(**asked)
         return _seen([raw.parse()], dict(raw.headers))

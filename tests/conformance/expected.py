@@ -34,15 +34,11 @@ _SHOWS_THOUGHTS = {"anthropic", "gemini", "mistral", *(name for name, row in FLA
 
 
 class End(StrEnum):
-    """How a case ends for the client."""
-
     ANSWERED = "answered"
     BROKEN = "broken"
     """Status 200, some of the answer, and an error event."""
     REFUSED = "refused"
-    """An error status."""
     LACKING = "lacking"
-    """403: no target can."""
 
 
 class Said(Struct, frozen=True):
@@ -67,7 +63,6 @@ class Case(Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """What the upstream knows it by."""
         return f"{self.behaviour}@{self.wire}-{self.streamed:d}"
 
     @property
@@ -125,7 +120,6 @@ def kind(case: Case) -> str:
 
 
 def outcomes(case: Case) -> list[str]:
-    """Of the attempts, in order."""
     if case.end is End.LACKING:
         return []
     if case.end is End.ANSWERED:

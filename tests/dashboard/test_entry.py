@@ -147,7 +147,6 @@ def test_a_guesser_has_to_wait(house: House) -> None:
 
 @pytest.fixture
 def door(ledger: Ledger) -> House:
-    """Nothing is served."""
     return House(ledger)
 
 

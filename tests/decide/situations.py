@@ -53,7 +53,6 @@ def situation(
 
 
 def names(ranked: Ranking) -> str:
-    """The order of the targets."""
     return "".join(NAMES[at] for at in ranked.order)
 
 

@@ -136,7 +136,6 @@ def test_a_session_does_not_stay_where_evidence_was_never_enough_nor_where_a_lim
 
 @each_row("last, sticky, first", [("", 0.05, "b"), ("a", 0.05, "a"), ("a", 0.01, "b"), ("b", 0.05, "b")])
 def test_a_session_stays_where_it_is_for_a_near_tie(last: str, sticky: float, first: str) -> None:
-    """b is better by 3 %."""
     ranked = rank(situation([0.69, 0.70], [0.0, 0.0], last=last), sticky=sticky)
     assert (names(ranked)[0], why(ranked)[first]) == (first, "kept" if first == "a" else "chosen")
 

@@ -21,8 +21,6 @@ from tests.tables import each_row
 
 
 class Circuits(Health):
-    """With a clock that a test sets."""
-
     def __init__(self) -> None:
         self.now = 1_000.0
         super().__init__(lambda: self.now)

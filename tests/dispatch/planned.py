@@ -36,7 +36,6 @@ COST = (USAGE.uncached + 2 * USAGE.visible) * MICRO
 WHOLE = (96 + 2 * CAP) * MICRO
 """What is held for one: its input is bounded by a rule, of 96 tokens here."""
 ENOUGH = 10**9
-"""A limit that binds nothing."""
 REQUESTS: dict[Endpoint, tuple[str, dict[str, Any]]] = {
     Endpoint.CHAT: ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": CAP}),
     Endpoint.COMPLETIONS: ("/v1/completions", {"prompt": "Hi", "max_tokens": CAP}),

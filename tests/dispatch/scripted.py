@@ -23,7 +23,6 @@ def after(count: int) -> Condition:
 
 
 def booked(count: int) -> Condition:
-    """Once so many attempts are over."""
     return lambda upstream: len(upstream.attempts) >= count
 
 

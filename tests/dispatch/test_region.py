@@ -99,7 +99,6 @@ def test_a_statement_that_the_terms_do_not_name_is_not_believed(verify: str) -> 
 
 
 def test_an_error_from_elsewhere_counts_too() -> None:
-    """The request was there."""
     health = Health(Clock())
     with elsewhere(500) as place, pytest.raises(UpstreamFailure):
         asked_for(place, health, stream=False)

@@ -63,7 +63,6 @@ class Site:
         return f"{self.upstream.url}/{name}/v1"
 
     def answers(self, home: Reply, others: Reply = OK) -> None:
-        """From now on."""
         first = self.home
         self.upstream.scripts |= {name: [home if name == first else others] for name in NAMES}
 

@@ -30,7 +30,6 @@ TWO, THREE, VOTE, PATIENT, SOON, AT_ONCE = Cascade(2), Cascade(3), Vote(3), Hedg
 
 
 def loop(*scripts: Reply | list[Reply]) -> Scripts:
-    """What targets a, b, c and d say."""
     return {
         name: script if isinstance(script, list) else [script] for name, script in zip("abcd", scripts, strict=False)
     }
@@ -44,7 +43,6 @@ def opinion() -> Opinion:
 
 
 def level(target: str, over: int = 0, score: float | None = None, outcome: str = "ok") -> Row:
-    """Of a cascade."""
     return target, outcome, "cascade", over, score
 
 

@@ -46,7 +46,6 @@ async def outcome(dispatcher: Dispatcher, task: DispatchJob) -> str:
 
 
 def tripped() -> Health:
-    """May be probed."""
     clock = Clock()
     health = Health(clock)
     for _ in range(TRIPS):

@@ -28,5 +28,4 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def quoted(cell: str) -> list[str]:
-    """What stands between backticks."""
     return re.findall(r"`([^`]+)`", cell)

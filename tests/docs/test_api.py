@@ -21,7 +21,6 @@ REQUEST_HEADERS = {row["header"] for row in rows(TEXT, "header", "value", "effec
 ANSWER_HEADERS = {row["header"] for row in rows(TEXT, "header", "value")} - REQUEST_HEADERS
 NAMED = re.compile(r"(x(-[a-z]+)+|retry-after|www-authenticate)")
 UNUSED = {"dimensions", "suffix", "user"}
-"""Read for their types alone."""
 
 
 @pytest.fixture(scope="module")

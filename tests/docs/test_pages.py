@@ -22,7 +22,6 @@ PATH = re.compile(r"^[\w.-]+(/[\w.-]+)*/?$")
 FILE = re.compile(r"\.(md|py|sql|toml|yaml|yml|in)$")
 OURS = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")} - {"build", "dist"}
 EXAMPLES = {"policy.yaml", "adapters/catalog/models/PREFIX.yaml"}
-"""Names that stand for others."""
 RUN = ("api", "budgets", "deployment", "estimates", "reports", "settings")
 ADDRESS = "http://127.0.0.1:4100"
 """Where the pages say that the gateway is."""

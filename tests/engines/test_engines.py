@@ -34,7 +34,6 @@ def engine(addresses: Sequence[str], slots: int = 8) -> Target:
 
 
 def said(*texts: tuple[str, str], session: str = "") -> Request:
-    """Messages by role."""
     passages = [Passage(("messages", number, "content"), text, role) for number, (role, text) in enumerate(texts)]
     return request(passages=tuple(passages), limits=Limits(session=session))
 

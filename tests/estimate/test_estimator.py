@@ -12,7 +12,6 @@ SUMS = "Prove that {a} to the power of {b} leaves the remainder r modulo {c}, an
 CODE = "Write a lock-free queue f_{a} in C++ for {b} writers and {c} readers, with a proof of its memory order."
 NEW = [{"prompt": text.format(a=305, b=61, c=97)} for text in (CODE, SUMS)]
 SIZE = 960
-"""Prompts."""
 Row = dict[str, Any]
 Tables = tuple[list[Row], list[Row]]
 

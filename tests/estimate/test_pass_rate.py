@@ -61,8 +61,6 @@ def outcome(name: str, score: float, of: Reading | None = None, **fields: Any) -
 
 
 class Model(PassRateModel):
-    """Asked about all of its targets."""
-
     def __init__(self, *targets: Target) -> None:
         super().__init__(targets)
         self.all = np.arange(len(targets))

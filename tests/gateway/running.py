@@ -70,7 +70,6 @@ class Process(Client):
         )
 
     def kill(self) -> None:
-        """As a crash would end it."""
         self.process.kill()
         self.process.wait(LIMIT_S)
 
@@ -85,7 +84,6 @@ class Process(Client):
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """On a connection of its own."""
         connection = http.client.HTTPConnection(*self.address, timeout=LIMIT_S)
         try:
             connection.request(method, path, body, dict(headers or {}))

@@ -47,7 +47,6 @@ class School(Upstream):
         return {request.headers.get("authorization", "") for request in self.requests}
 
     def of(self, pupil: str) -> list[dict[str, Any]]:
-        """What it was asked."""
         return [body for name, body in self.asked if name == pupil]
 
     def page(self, request: Recorded) -> Page | None:
@@ -66,7 +65,6 @@ class School(Upstream):
 
 
 def question(body: dict[str, Any]) -> str:
-    """What its client said last."""
     return str(body["messages"][-1]["content"])
 
 
@@ -79,7 +77,6 @@ DEAR = {"input": 20, "output": 40}
 """USD per million tokens."""
 CHEAP_NANO = INPUT * 100 + OUTPUT * 200
 DEAR_NANO = INPUT * 20_000 + OUTPUT * 40_000
-"""Of one answer."""
 
 
 def seat(
@@ -95,7 +92,6 @@ at_home = partial(seat, make=local)
 
 
 def cost_of_pass(*names: str, **more: Any) -> dict[str, Any]:
-    """A route that tries nothing out."""
     strategy: dict[str, Any] = {"kind": "cost_of_pass", "targets": list(names)}
     strategy |= {name: more.pop(name) for name in ("caution", "sticky") if name in more}
     return {"strategy": strategy, "failure_cost_usd": 0.0025, "exploration": {"share": 0}, **more}
@@ -122,13 +118,11 @@ def house(number: int) -> str:
 
 
 def expected(text: str) -> str:
-    """The right answer's number."""
     numbers = [int(number) for number in re.findall(r"\d+", text)]
     return str(numbers[0] * numbers[1] if "product" in text else numbers[0])
 
 
 def able(body: dict[str, Any]) -> str:
-    """Always right."""
     return f"The answer is {expected(question(body))}."
 
 
@@ -143,7 +137,6 @@ def learned(gateway: Client) -> float:
 
 
 def metric(gateway: Client, name: str, **labels: str) -> float:
-    """The sum over all other labels."""
     families = text_string_to_metric_families(gateway.get("/metrics").body.decode())
     samples = [sample for family in families for sample in family.samples if sample.name == name]
     return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())

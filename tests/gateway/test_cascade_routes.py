@@ -161,7 +161,6 @@ def test_a_spent_budget_pays_for_no_judge(gateway: Gateway, upstream: School) ->
 
 
 def decisions(gateway: Gateway, route: str, text: str) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
-    """At a rising price of failure."""
     for price in range(2, 40):
         headers = {"x-lowpass-failure-cost-usd": f"{price**3 / 2000}"}
         yield headers, school.would(gateway, route, text, **headers)

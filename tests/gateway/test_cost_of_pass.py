@@ -60,7 +60,6 @@ def server() -> School:
 
 
 def ask(gateway: Client, route: str, text: str, **headers: str) -> Reply:
-    """Headers without their prefix."""
     return school.ask(gateway, route, text, {f"x-lowpass-{k.replace('_', '-')}": v for k, v in headers.items()})
 
 

@@ -14,7 +14,6 @@ __all__ = ["gateway", "postgres", "served"]
 TEXT = "Grüße, 世界! Numbers 12,345.67 and 👩‍👩‍👧‍👦; f(x) = {'a': [1, 2]}\n\tനമസ്കാരം. "
 COUNTED = 777
 WORD = "hello "
-"""One token each, and six bytes."""
 CONTEXT = 2_000
 
 

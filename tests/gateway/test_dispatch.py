@@ -15,7 +15,6 @@ from tests.tables import each_row
 NORMAL_NANO = 20 * 1_000 + 10 * 2_000
 """20 tokens in, 10 out, at 1 and 2 USD per million."""
 PAUSE_S = 120
-"""The longest that is kept."""
 # The first target of a route → how its attempt ended.
 FALLS_BACK = {
     "error-500": "server_error",

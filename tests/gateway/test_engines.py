@@ -26,7 +26,6 @@ INSTRUCTIONS = "You answer briefly, in plain words, and never apologise. " * 4
 
 
 def spec(folder: Path, **more: Any) -> str:
-    """The shipped one, with changes."""
     shipped = ROOT / "local_serving" / "engines" / "smollm2.yaml"
     path, rows = folder / "spec.yaml", yaml.safe_load(shipped.read_text("utf-8"))
     path.write_text(yaml.safe_dump({**rows, "threads": 1, "context": 2_048, **more}))
@@ -49,7 +48,6 @@ def engines(gateway: Gateway) -> list[dict[str, Any]]:
 
 
 def idle(gateway: Gateway) -> bool:
-    """As the gateway knows of all."""
     return all(row["status"] == "ready" and row["load"] and row["load"]["running"] == 0 for row in engines(gateway))
 
 
@@ -73,7 +71,6 @@ def begin(gateway: Gateway) -> tuple[Any, dict[str, Any]]:
 
 
 def test_a_talk_goes_on_where_its_beginning_is_known(gateway: Gateway) -> None:
-    """With another one in between."""
     talks, cached = [talk(number) for number in range(3)], []
     for turn in range(2):
         for messages in talks:

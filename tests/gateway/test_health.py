@@ -134,8 +134,6 @@ def test_the_circuit_opens_and_recovers(tmp_path: Path, upstream: Brown) -> None
 
 
 class Counting(Upstream):
-    """A token for each word."""
-
     def behaviour(self, ask: Ask) -> Behaviour:
         words = sum(len(message["content"].split()) for message in ask.body["messages"])
         return Behaviour(answer=lambda *_: Answer(text=("Yes.",)), tokens=Tokens(uncached=words, visible=1))

@@ -32,7 +32,6 @@ def policy(url: str) -> dict[str, Any]:
 
 
 def create(gateway: Gateway, name: str, *options: str) -> str:
-    """On the command line."""
     status, output = gateway.lowpass("keys", "create", name, "--json", *options)
     assert status == 0, output
     if gateway.url:
@@ -55,7 +54,6 @@ def call(gateway: Gateway, method: str, path: str, body: object = None, key: str
 
 
 def made(gateway: Gateway, name: str, **terms: object) -> str:
-    """Over HTTP."""
     reply = call(gateway, "POST", "/v1/keys", {"name": name, **terms})
     assert reply.status == 201, reply.body
     return str(reply.json["key"])
@@ -372,7 +370,6 @@ def test_upkeep_keeps_the_rates_of_this_minute_and_drops_those_of_old(gateway: G
 
 @pytest.fixture
 def fresh(tmp_path: Path, upstream: Upstream) -> Iterator[Gateway]:
-    """Without keys."""
     with serving(tmp_path, policy(upstream.url)) as gateway:
         yield gateway
 

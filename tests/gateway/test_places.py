@@ -41,7 +41,6 @@ def policy(url: str) -> dict[str, Any]:
 
 
 def places(upstream: Upstream) -> list[str]:
-    """Where the requests went."""
     return [request.path.split("/")[1] for request in upstream.requests]
 
 

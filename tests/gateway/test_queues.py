@@ -53,7 +53,6 @@ def gateway(served: Gateway, upstream: Busy) -> Iterator[Gateway]:
 
 
 def load(gateway: Client, engine: Busy, running: int, waiting: int = 0) -> None:
-    """As the gateway knows."""
     engine.running, engine.waiting = running, waiting
     until(lambda: known(gateway) == (running, waiting))
 

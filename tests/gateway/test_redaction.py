@@ -168,7 +168,6 @@ def test_the_row_says_what_was_sent(gateway: Gateway, upstream: Echo, model: str
 
 
 def placeholders(gateway: Gateway, upstream: Echo, text: str, session: str = "") -> list[str]:
-    """Those that the provider got."""
     headers = {"x-lowpass-session": session} if session else {}
     assert gateway.chat("text", text, headers).status == 200
     body = upstream.bodies[-1]

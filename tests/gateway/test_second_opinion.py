@@ -34,12 +34,10 @@ class Judge(Upstream):
 
     @property
     def bodies(self) -> list[str]:
-        """What the judge was sent."""
         return [request.body.decode() for request in self.requests if request.json["model"] == JUDGE]
 
     @property
     def asked(self) -> list[list[str]]:
-        """The values of each question."""
         return [[_MARKED.findall(text)[0] for _, text in questions(body)] for body in self.bodies]
 
     def clear(self) -> None:
@@ -60,7 +58,6 @@ class Judge(Upstream):
 
 
 def questions(body: str) -> list[tuple[str, str]]:
-    """Number and text."""
     content = json.loads(body)["messages"][-1]["content"]
     return [(number, json.loads(text)) for number, text in _QUESTION.findall(content)]
 

@@ -66,7 +66,6 @@ def served(tmp_path_factory: pytest.TempPathFactory, upstream_server: Busy) -> I
 
 
 def ready(gateway: Gateway) -> None:
-    """All engines serve."""
     until(lambda: {row["status"] for row in gateway.get("/health/ready").json["engines"]} == {"ready"})
 
 

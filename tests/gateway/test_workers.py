@@ -97,8 +97,6 @@ def crowd(gateway: Process, number: int) -> set[int]:
 
 
 class Stream:
-    """An answer that has begun."""
-
     def __init__(self, gateway: Process, model: str = "slow") -> None:
         self._connection = http.client.HTTPConnection(*gateway.address, timeout=60)
         self._connection.request("POST", CHAT, json.dumps({"model": model, "messages": MESSAGES, "stream": True}))
@@ -106,7 +104,6 @@ class Stream:
         self.id = self._response.headers["x-request-id"]
 
     def complete(self) -> bool:
-        """Whether it came to its end."""
         try:
             return b"[DONE]" in self._response.read()
         except (OSError, http.client.HTTPException):
@@ -323,7 +320,6 @@ def measured(gateway: Process, output: int) -> str:
 
 
 def charged(gateway: Process) -> dict[str, Any]:
-    """The attempt of one answer."""
     reply = gateway.chat("engine")
     assert reply.status == 200, reply.body
     (attempt,) = gateway.settled(reply.id)["attempts"]

@@ -41,7 +41,6 @@ class Rulebook:
     classes: Mapping[str, Demands]
     places: Mapping[str, Place]
     webhooks: frozenset[str] = frozenset()
-    """Places, too."""
     default: str = "internal"
     unscannable: Mapping[str, str] = field(default_factory=dict)
     """What nobody can read → its class."""
@@ -65,8 +64,6 @@ class Asked:
 
 @dataclass(frozen=True)
 class Seen:
-    """What arrived."""
-
     place: str
     at_ms: int
     body: bytes

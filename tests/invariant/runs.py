@@ -41,16 +41,13 @@ from tests.invariant.worlds import World, world
 
 PER_WORLD = 25
 MOODS = {"honest": 45, "careless": 20, "forgetful": 12, "botched": 8, "stray": 15}
-"""Of planners, and how often."""
 AT_ONCE = 12
-"""Worlds that run side by side."""
 _BATCH = 4
 """Requests of one world that are under way at once."""
 _MARKER = re.compile(rb"run(\d{6})x")
 _QUICK = Timeouts(connect=60_000, first=500, between=500, total=60_000)
 TACTICS = (None, None, Cascade(2), Cascade(3), Vote(3), Hedge(0), Hedge(20))
 PLANNERS = dict[str, "Planner"]()
-"""By requests."""
 
 
 class Planner(Pipeline):
@@ -96,8 +93,6 @@ class Planner(Pipeline):
 
 
 class Universe:
-    """What all worlds share."""
-
     def __init__(self, home: Path, recorder: Recorder) -> None:
         self.home, self.recorder, self.outcomes = home, recorder, Counter[str]()
         self.asked, self.violations = dict[int, Asked](), list[str]()
@@ -210,7 +205,6 @@ class Play:
             return str(error.status)
 
     def judge(self) -> None:
-        """Once nothing arrives any more."""
         judge, name = Judge(self.world.canaries), self.world.name
         for number, arrival in enumerate(self.universe.recorder.arrived):
             seen = arrival.seen
@@ -229,8 +223,6 @@ class Play:
 
 
 class Found(NamedTuple):
-    """What came of many runs."""
-
     violations: list[str]
     outcomes: Counter[str]
 

@@ -16,7 +16,6 @@ NOTES = (
     "CREATE TABLE notes (request_id TEXT NOT NULL, given_ms BIGINT NOT NULL, score DOUBLE PRECISION NOT NULL,"
     " source TEXT NOT NULL)"
 )
-"""For rows of no meaning."""
 
 
 def with_ledger(ledger: Ledger, work: Callable[[Journal], Awaitable[T]]) -> T:

@@ -42,7 +42,6 @@ _KEY = (
 )
 _DRAWN: dict[str, Any] = data(__file__, "drawn.yaml")
 requests = st.lists(st.integers(0, 2**32), max_size=40)
-"""Seeds, one a request."""
 
 
 @st.composite

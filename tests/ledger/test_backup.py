@@ -87,7 +87,6 @@ def filled(ledger: Ledger) -> Ledger:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def empty(request: pytest.FixtureRequest, other: SqliteLedger) -> Ledger:
-    """A place where no ledger is."""
     if request.param == "sqlite":
         return other
     server: Server = request.getfixturevalue("postgres")

@@ -210,7 +210,6 @@ def charged(ledger: Ledger, identifier: str, price: EnginePrice) -> None:
 
 
 def test_charges_are_priced_again_by_the_history(ledger: Ledger) -> None:
-    """Whatever the price is by now."""
     dearer = later(60, output=9_000_000)
     keep(ledger, [], [PRICE, dearer, later(120, output=5)])
     charged(ledger, "r1", PRICE)

@@ -31,7 +31,6 @@ SETTING = "LOWPASS_DATABASE_URL"
 _BODY = b'{"model": "streams", "stream": true, "messages": [{"role": "user", "content": "Hi"}]}'
 _HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
 STREAM = _HEAD % len(_BODY) + _BODY
-"""A request whose answer lasts."""
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -64,7 +63,6 @@ def states(ledger: PostgresLedger) -> dict[str, str]:
 
 @pytest.fixture
 def served(tmp_path: Path, upstream: Upstream) -> Iterator[Process]:
-    """Its ledger is a file."""
     with processing(tmp_path, policy(upstream.url)) as gateway:
         yield gateway
 

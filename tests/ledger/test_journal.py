@@ -333,7 +333,6 @@ def decisions(ledger: PostgresLedger) -> list[str]:
 
 @contextmanager
 def hanging(session: int) -> Iterator[None]:
-    """This session of the server."""
     os.kill(session, signal.SIGSTOP)
     try:
         yield

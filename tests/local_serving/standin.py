@@ -15,7 +15,6 @@ from urllib.parse import unquote
 
 ARGUMENTS = sys.argv[1:]
 MANNER = os.environ.get("MANNER", "")
-"""What is wrong with it."""
 STATE: dict[str, Any] = {"sleeping": False, "load": 0, "well": True, "looks": 0}
 
 

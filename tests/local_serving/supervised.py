@@ -20,11 +20,9 @@ from router.types.target import EngineState
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
-"""Only so that nothing hangs."""
 EMBEDDED = read("smollm2")
 assert isinstance(EMBEDDED, Llamacpp)
 SMOLLM2 = EMBEDDED.model_copy(update={"threads": 1})
-"""The real engine, small."""
 Arguments = ParamSpec("Arguments")
 PARENT = (Path(__file__).parent / "parent.txt").read_text("utf-8")
 """The source of a program that starts an engine and stays."""

@@ -31,7 +31,6 @@ SPANS = st.builds(
 
 
 def loads(*pages: dict[str, Any]) -> EngineWork:
-    """One look a second."""
     spent = EngineWork()
     for before, after in pairwise(Load(at_ms=1_000 * second, **page) for second, page in enumerate(pages)):
         spent = spent.plus(work_between(before, after) or EngineWork())

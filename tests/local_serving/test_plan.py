@@ -80,7 +80,6 @@ def test_the_longest_sequence_fits_and_one_more_block_does_not(room: int, limit:
 
 @each_row("name, gib", [("gpt-oss-20b", 12.8), ("gpt-oss-120b", 60.8)])
 def test_weights_of_few_bits_are_as_large_as_their_checkpoints(name: str, gib: float) -> None:
-    """Model card, table 1."""
     spec: Any = read(name)
     assert sum(weights(spec.architecture, spec.weight_bits)) / GIB == pytest.approx(gib, rel=0.01)
 
@@ -132,7 +131,6 @@ def written(word: str) -> bytes:
 
 
 def gguf(entries: Entries, tensors: dict[str, tuple[int, ...]]) -> bytes:
-    """A head without weights."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(entries))
     for key, value in entries.items():
         plain = struct.pack("<II", 4, value) if isinstance(value, int) else struct.pack("<I", 8) + written(value)

@@ -141,7 +141,6 @@ def test_any_text_is_refused_in_lines_or_read(tmp_path_factory: pytest.TempPathF
 BASE = Vllm(name="mine", model="vendor/mine-8b", path="/models/mine", context=4096, parallel=16)
 HOME = Path("/srv/engines")
 DOES = {"path", "context", "parallel", "model"}
-"""Of the base already."""
 ELSEWHERE = {
     *("engine", "name", "replicas", "cost", "licence", "architecture", "start_s", "python", "image", "weight_bits"),
     *("gpus", "environment", "cpu_cache_gib"),

@@ -210,7 +210,6 @@ def test_the_gateway_s_spec_of_it_can_be_read_back(spec: Vllm, tmp_path: Path) -
 
 
 def objects(spec: Vllm) -> dict[str, Object]:
-    """By kind, as printed."""
     printed = list(yaml.safe_load_all(dumped(*kubernetes(spec))))
     assert printed == list(kubernetes(spec))
     return {each["kind"]: each for each in printed}

@@ -16,7 +16,6 @@ PRICE = {"input": 1, "output": 100}
 IN, OUT = 1_000, 100_000
 """… in nano-USD a token."""
 COST = 20 * IN + 40 * OUT
-"""Of an answer of 40 tokens."""
 CAP: dict[str, Any] = {"max_completion_tokens": 40}
 
 
@@ -32,7 +31,6 @@ def budgets(limits: Mapping[str, float], **more: Any) -> list[dict[str, Any]]:
 
 
 def thoughts(limits: Mapping[str, int]) -> list[dict[str, Any]]:
-    """The same in thinking tokens."""
     return [{"id": n, "limit_thinking_tokens": x, "window": "lifetime", "routes": [n]} for n, x in limits.items()]
 
 
@@ -74,7 +72,6 @@ def change(gateway: Client, statement: str, *values: object) -> None:
 
 
 def split(gateway: Client, parent: str, dollars: float) -> str:
-    """The id of the child."""
     reply = gateway.post(f"/v1/budgets/{parent}/split", {"limit_usd": dollars})
     assert reply.status == 201, reply.body
     return str(reply.json["id"])

@@ -29,7 +29,6 @@ class Desk:
         self.gateway, self.ledger, self._secrets = gateway, ledger, secrets
 
     def ask(self, who: str, model: str = "auto", **body: Any) -> str:
-        """The request's id."""
         sent = {"model": model, "messages": MESSAGES, **body}
         return self.gateway.post(CHAT, sent, authorization=self._key(who)).headers["x-request-id"]
 

@@ -32,7 +32,6 @@ def consistent(told: dict[str, Any], reverse: bool) -> dict[str, str]:
 
 
 def biased(told: dict[str, Any], reverse: bool) -> dict[str, str]:
-    """Says yes to everything."""
     return {"verdict": "yes"}
 
 

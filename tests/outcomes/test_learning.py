@@ -75,7 +75,6 @@ class Gateway:
         return [outcome.request_id for outcome in self.rates.seen]
 
     async def read(self, *said: "Say") -> None:
-        """What was said before, and this."""
         for say in said:
             say(self.journal)
         await self.journal.committed()

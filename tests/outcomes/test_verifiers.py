@@ -35,7 +35,6 @@ TEXTS, TABLES = data(__file__, "refusals.yaml"), data(__file__, "verifiers.yaml"
 
 
 def check(own: Any, request: Request, *answers: str | AnswerChoice) -> list[float | None]:
-    """Of answers, or texts of such."""
     return [own.check(request, saying(answer) if isinstance(answer, str) else answer) for answer in answers]
 
 

@@ -61,7 +61,6 @@ SECTIONS |= {
 
 
 def test_every_direct_dependency_has_its_reason_and_no_other() -> None:
-    """In docs/dependencies.md."""
     text = (ROOT / "docs" / "dependencies.md").read_text()
     sections = {part.split(maxsplit=1)[0]: part for part in text.split("\n## ")[1:]}
     reasons = {key: set(re.findall(r"(?m)^\| `([^`]+)` \| \S", sections[title])) for title, key in SECTIONS.items()}

@@ -71,7 +71,6 @@ def datas(events: bytes) -> list[dict[str, Any]]:
 
 
 def folded(events: bytes, endpoint: Endpoint = Endpoint.CHAT) -> dict[str, Any]:
-    """As one answer."""
     fold = AnswerCollector(endpoint)
     fold.feed(events)
     return {name: json.loads(bytes(raw)) for name, raw in fold.body().items()}

@@ -19,7 +19,6 @@ ROUTES = ("auto", "checked", "voted", "planned", "cheap-first", "shared", "fixed
 """One for each strategy that has a choice."""
 EACH = 16
 FEW = 3
-"""Experiments."""
 
 
 def policy(url: str) -> Policy:

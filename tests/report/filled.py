@@ -99,7 +99,6 @@ class Happened(Struct, frozen=True, kw_only=True):
     strategy: str = "cheapest"
     explored: str = ""
     planned: tuple[str, ...] = ()
-    """Before what was tried."""
     dropped: tuple[Dropped, ...] = ()
     queued: tuple[Queue, ...] = ()
     policy: str = "0123456789abcdef"

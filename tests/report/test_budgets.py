@@ -39,8 +39,6 @@ AHEAD = ("forecast", "forecast_low", "forecast_high", "lasts_until")
 
 
 def left(tmp_path: Path, *works: Work, now_ms: int = MONDAY_MS) -> Report:
-    """After these reservations."""
-
     async def run() -> Sequence[BudgetStanding]:
         journal = SqliteJournal(tmp_path / "l.db")
         store = SqliteBudgets(journal, LEASE_MS)
@@ -123,7 +121,6 @@ def test_a_budget_that_was_split_off_is_held_in_its_parent_and_has_a_row(tmp_pat
 
 
 NOW_MS = MONDAY_MS + 10 * DAY_MS
-"""The twelfth of a November."""
 MONTHLY = Budget(id="monthly", limit_usd=Decimal(500))
 ALL_OF_NOVEMBER = (240 + 19 * 24) * USD
 EVERY_HOUR = [
@@ -226,7 +223,6 @@ def test_refusals_and_loops_are_told_from_incidents(ledger: Ledger) -> None:
 # The forecast itself: against numbers by hand, and against simulated weeks.
 DAY = 24
 AFTER_MS = MONDAY_MS + 28 * DAY * HOUR_MS
-"""A Monday."""
 AFTER = AFTER_MS // HOUR_MS
 
 

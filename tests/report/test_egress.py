@@ -126,7 +126,6 @@ def test_a_forged_row_is_a_violation(new_ledger: Make, table: str, change: str, 
 
 
 def test_of_rows_that_are_alike_only_those_that_broke_a_rule_are_named(ledger: Ledger) -> None:
-    """Evidence ended in their midst."""
     broken = egress(send(ledger, *(went("internal", "ends", at_ms=EXPIRES - 5 + number) for number in range(10))))
     assert totals(broken, "violations", "attempts") == (5, 10)
     assert broken.below[0].column("request") == tuple(f"r{number:06}" for number in range(5, 10))

@@ -121,7 +121,6 @@ def test_an_attempt_belongs_to_the_window_of_its_request(ledger: Ledger) -> None
 
 
 def test_a_request_settled_after_its_recovery_is_charged_what_it_cost() -> None:
-    """The sweeper took it for dead."""
     happened = [Happened(ends="recovered", held=900, tried=(Tried("mini", 5, None), Tried("local", 20)))]
     for by in REPORTS["spend"].by:
         answer = report(happened, by)

@@ -17,7 +17,6 @@ from tests.gateway.running import Client, Gateway, Process, Reply, local, ordere
 
 MAIL = "Write to jane.roe@corp-mail.net about it."
 PII, USUAL, HOME = ("pii", "american"), ("internal", "chinese"), ("secret", "home")
-"""Class and target of a request."""
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -46,7 +45,6 @@ def say(gateway: Client, session: str, text: str = "Say hello.", key: str = "", 
 
 
 def went(reply: Reply) -> tuple[str, str]:
-    """Class and target."""
     assert reply.status == 200, reply.body
     return reply.headers["x-lowpass-class"], reply.headers["x-lowpass-model"]
 

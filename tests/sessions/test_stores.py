@@ -48,7 +48,6 @@ async def opened(place: Place) -> AsyncIterator[SessionStore]:
 
 @asynccontextmanager
 async def in_redis(url: Secret, ledger: Ledger, tag: str = "lowpass") -> AsyncIterator[RedisSessions]:
-    """As a gateway has it."""
     journal = ledger.open_journal()
     budgets = RedisBudgets(url, journal, lambda: LedgerTotals((), (), hashes(taints(ledger))), LEASE_MS, tag)
     store = RedisSessions(budgets.server, budgets.server.keys.sessions, journal)
@@ -191,7 +190,6 @@ async def test_a_server_that_is_gone_or_silent_is_no_answer_and_keeps_no_request
 
 @at_own_redis()
 async def test_what_could_not_be_told_is_told_when_the_server_is_back(server: RedisProcess, ledger: Ledger) -> None:
-    """Also to the other gateways."""
     async with in_redis(server.url, ledger) as one, in_redis(server.url, ledger) as other:
         server.kill()
         for taint in (PII, PHI):

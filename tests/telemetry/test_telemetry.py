@@ -306,7 +306,6 @@ def test_a_collector_that_is_gone_costs_one_line_and_no_request(upstream_server:
 
 
 def test_by_default_no_request_is_logged_and_no_exporter_imported(upstream_server: Upstream, tmp_path: Path) -> None:
-    """Nor where it is switched off."""
     for environ in ({}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_SDK_DISABLED": "true"}):
         with processing(tmp_path, policy(upstream_server.url), environ) as served:
             reply = served.chat("normal")

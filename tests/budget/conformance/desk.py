@@ -30,14 +30,12 @@ def thinking(name: str, limit: int, **fields: object) -> Account:
 
 
 def hourly(now_ms: int, name: str = "p", limit: int = 1_000, **fields: object) -> Account:
-    """Of the calendar's hour."""
     start = now_ms // HOUR * HOUR
     own = {"window_start_ms": start, "since_ms": start, "resets_at_ms": start + HOUR}
     return account(name, limit, **own | fields)
 
 
 def last_hour(now_ms: int, name: str = "p", limit: int = 1_000) -> Account:
-    """Of a rolling hour."""
     span = rolling(3_600, now_ms)
     return account(name, limit, window_start_ms=span.start, since_ms=span.since, resets_at_ms=span.resets_at)
 
@@ -94,7 +92,6 @@ class Desk:
         await self.store.settled()
 
     async def spend(self, at: Account, amount: int, now_ms: int = NOW) -> None:
-        """Whatever its limit."""
         unbound = structs.replace(at, hard=False, targets=frozenset())
         by_unit = (amount, 0) if at.unit is Unit.USD else (0, amount)
         await self.settle(await self.hold([unbound], by_unit[0], now_ms, by_unit[1]), amount)

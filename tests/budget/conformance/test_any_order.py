@@ -155,7 +155,6 @@ class Orders(RuleBasedStateMachine):
         self.fold()
 
     def fold(self) -> None:
-        """What a sweep does to children."""
         known, model = self.model.children, self.model
         while due := {
             name

@@ -40,7 +40,6 @@ async def test_a_child_holds_its_limit_in_its_parent(desk: Desk) -> None:
 async def test_what_a_parent_grants_and_refuses(
     desk: Desk, case: str, parent: Account, limit: int, expires: int | None, fits: bool
 ) -> None:
-    """300 are spent."""
     await desk.spend(parent, 300)
     outcome = await desk.child(parent, limit, expires_at_ms=expires)
     assert await desk.store.child("child") == (outcome if fits else None)
@@ -61,7 +60,6 @@ async def test_impossible_children(desk: Desk, fields: dict[str, object]) -> Non
 
 @at_desk
 async def test_a_child_is_found_with_everything_it_was_made_with(desk: Desk) -> None:
-    """By another process too."""
     own: Any = {"team": "red", "replaces": ("p", "q"), "key": "k-1", "created_ms": NOW - 5, "parent_window_ms": NOW}
     made = await desk.child(TIMED, 400, "child", **own)
     await desk.split(TIMED, 100, "other", created_ms=NOW)

@@ -4,7 +4,6 @@ from random import Random
 from typing import Any
 
 Row = dict[str, Any]
-"""As in sequences.yaml."""
 _WORDS = [f"{first}{last}" for first in ("ba", "ke", "lo", "mi", "ru") for last in ("tan", "sel", "dor", "pik", "nus")]
 
 

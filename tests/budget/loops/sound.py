@@ -23,7 +23,6 @@ def images(world: World) -> None:
 
 
 def samples_of_a_transcript(world: World) -> None:
-    """Its start was sent before."""
     for _ in range(20):
         prompt = [user(world.prose(80))]
         world.ask("evaluation", prompt)

@@ -41,8 +41,6 @@ def _vocabulary() -> tuple[list[str], list[float]]:
 
 
 class Stopped(Exception):
-    """The breaker refused a request."""
-
     def __init__(self, tripped: Tripped) -> None:
         super().__init__(tripped.reason)
         self.tripped = tripped
@@ -57,7 +55,6 @@ class World:
         """`last`: what was answered."""
         self.warnings: list[str] = []
         self.before: Callable[[], None] = lambda: None
-        """Done before each request."""
 
     def clock(self) -> int:
         return self.now

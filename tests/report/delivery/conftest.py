@@ -26,6 +26,5 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def trusted(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """OpenSSL believes it."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     return certificate
