@@ -40,13 +40,13 @@ from router.types.request import MEDIA as MEDIA_SCRIPT
 from router.types.request import Endpoint
 from router.types.target import Contract
 
-LONGEST = 64
+MAX_REGION = 64
 """Maximum length, in characters, of a provider-stated region that is stored."""
 BYTES_PER_TOKEN = 32
 """Upper bound on the mean bytes per token of a whole answer, JSON escapes included; English has about 4."""
-FEWEST = 20
-"""A reported prompt size below 1/FEWEST of the expected tokens is not believed."""
-LOOSE = 2
+IMPLAUSIBLE = 20
+"""A reported prompt size below 1/IMPLAUSIBLE of the expected tokens is not believed."""
+LOOSER = 2
 """Factor on the largest bytes per token seen at a target: answers in other languages may have more."""
 SLACK_BYTES = 512
 """Bytes allowed beyond the per-token bounds, since a short answer may hold e.g. a long run of blanks."""
@@ -105,7 +105,6 @@ class AttemptRecord:
         self.decoder: StreamDecoder | None = None
         """Decoder of a streamed answer, with what has arrived so far; None for an unstreamed one."""
         self.classes: frozenset[str] = frozenset()
-        """Sensitivity classes of the request as sent."""
         self._region, self._verified = step.target.region, False
         """The region to record, and whether the provider itself stated it."""
         self._started_ms, self._clock, self._start = now_ms, clock, 0.0
@@ -113,39 +112,38 @@ class AttemptRecord:
         self._ended: float | None = None
         """When a whole answer was complete or a stream was closed, by `clock`; None until then."""
         self.budget = budget
-        self._wait: list[float] | None = None
+        self._span: list[float] | None = None
         """Start and end of the time spent waiting for the target (see `waited_ms`); None before sending."""
         self._cap = (call.max_output or step.estimate.max_output) * call.n
         self._capped = call.max_output is not None or step.estimate.max_output < step.target.model.max_output
         # Some providers' caps do not count thinking tokens (DashScope's, xAI's).
         thinking = step.target.model.thinking
         thinks = thinking.contract is not Contract.NONE
-        self._most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
-        self._billed = max(budget.learned.billed.get(step.target.id, 1.0), 1.0)  # below 1 opens hard budgets
-        self._probable = PROBABLE * (1 + REPEATS) if call.body.keys() & _PROBABILITIES else 0
+        self._max_output = self._cap + (step.target.model.max_output * call.n if thinks else 0)
+        self._billing = max(budget.learned.billed.get(step.target.id, 1.0), 1.0)  # below 1 opens hard budgets
+        self._logprob_bytes = PROBABLE * (1 + REPEATS) if call.body.keys() & _PROBABILITIES else 0
         """Allowed bytes of log probabilities per token."""
-        self._echoed = len(call.body.get("prompt", b"")) if bytes(call.body.get("echo", b"")) == b"true" else 0
+        self._echo_bytes = len(call.body.get("prompt", b"")) if bytes(call.body.get("echo", b"")) == b"true" else 0
         """Size of the prompt in bytes if the completion repeats it (`echo`), else 0."""
-        self._come = self._largest = 0.0
+        self._seen_bytes = self._burst = 0.0
         """Bytes of output received so far, and the most that arrived at once."""
-        self.received_bytes = self._sent = self._media = self._found = self._thought = self._waiting = 0
+        self.received_bytes = self._sent_bytes = self._media_bytes = self._tool_bytes = 0
+        self._thought_bytes = self._unread = 0
         """Byte counts: received; sent on to the client; of media; of other parts that no token stands for (see
         `apart`); of thoughts; of output left unread in the socket (estimated)."""
-        self._pieces = 0
+        self._events = 0
         """Number of stream events of the answer, without those of its thoughts."""
         self.stopped = ""
         """Error code that says why the gateway ended the stream; empty if it did not."""
-        self._hides = thinks and not thinking.streamed and fit.effort != "none"
-        """Whether the model thinks in this attempt without streaming its thoughts."""
-        self._shows = thinks and thinking.streamed
-        """Whether the model thinks and its stream shows the thoughts."""
+        self._hides_thoughts = thinks and not thinking.streamed and fit.effort != "none"
+        self._shows_thoughts = thinks and thinking.streamed
 
     @cached_property
     def _most_bytes(self) -> tuple[float, float]:
         """Maximum bytes per token: of a stream whose tokens arrive singly; of any other answer."""
         dense = self._learned.most_output_bytes(self.step.target.id)
         unknown = self.meter is None and dense == MOST_OUTPUT_BYTES
-        return dense, BYTES_PER_TOKEN if unknown else min(BYTES_PER_TOKEN, LOOSE * max(dense, MOST_OUTPUT_BYTES))
+        return dense, BYTES_PER_TOKEN if unknown else min(BYTES_PER_TOKEN, LOOSER * max(dense, MOST_OUTPUT_BYTES))
 
     def arrived(self, *, whole: bool = False) -> None:
         """Notes that the first bytes of an answer, or (`whole`) all of an unstreamed one, have arrived."""
@@ -160,17 +158,17 @@ class AttemptRecord:
     def fed(self, data: bytes, events: bytes, before: int) -> None:
         """Notes that the decoder turned `data` into `events`. `before`: bytes of output decoded until then."""
         self.received_bytes += len(data)
-        self._sent += len(events)
+        self._sent_bytes += len(events)
         if len(events) > ENVELOPE:
             self._set_apart(events)
         if self.decoder is not None:
             size = self.decoder.output_chars
             come = size + self.unread if self._response is not None and self._response.buffered else size
-            self._largest, self._come = max(self._largest, come - self._come), max(self._come, come)
+            self._burst, self._seen_bytes = max(self._burst, come - self._seen_bytes), max(self._seen_bytes, come)
             if not self.decoder.has_answer:
-                self._thought = size
+                self._thought_bytes = size
             elif size > before:
-                self._pieces += events.count(b"\n\n")
+                self._events += events.count(b"\n\n")
 
     @property
     def unread(self) -> float:
@@ -183,56 +181,56 @@ class AttemptRecord:
         for event in events.split(b"\n\n"):
             if len(event) > ENVELOPE:
                 media, tools = apart(event.partition(b"data: ")[2])
-                self._media += media
-                self._found += tools
+                self._media_bytes += media
+                self._tool_bytes += tools
 
     def past_cap(self, decoder: StreamDecoder) -> bool:
         """Returns whether the stream exceeds its cap: more events and bytes than the cap's tokens allow, or more bytes
         than any tokens up to the cap can have, wherever they stand in the events."""
         size, (dense, most) = decoder.output_chars, self._most_bytes
-        allowed = self._most * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS
+        allowed = self._max_output * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS
         more = self.received_bytes - allowed - self.step.target.max_event_bytes
         return (
-            (self._pieces > MORE_PIECES * self._cap + FEW_PIECES and size - self._thought > self._cap * dense)
-            or size > self._most * most + (SLACK_BYTES if self.meter is None else 0)
-            or (self._sent > allowed and self._beyond(decoder, self._most) > 0)
-            or (more > 0 and more > self._apart(self._media, self._found, self._most))
+            (self._events > MORE_PIECES * self._cap + FEW_PIECES and size - self._thought_bytes > self._cap * dense)
+            or size > self._max_output * most + (SLACK_BYTES if self.meter is None else 0)
+            or (self._sent_bytes > allowed and self._excess_bytes(decoder, self._max_output) > 0)
+            or (more > 0 and more > self._accompanying(self._media_bytes, self._tool_bytes, self._max_output))
         )
 
-    def _apart(self, media: int, found: int, tokens: int) -> int:
+    def _accompanying(self, media: int, found: int, tokens: int) -> int:
         """Returns how many of these bytes may accompany `tokens` tokens of output."""
-        return min(media, MEDIA + tokens * BYTES_PER_SOUND) + min(found, FINDS + tokens * self._probable)
+        return min(media, MEDIA + tokens * BYTES_PER_SOUND) + min(found, FINDS + tokens * self._logprob_bytes)
 
-    def _beyond(self, decoder: StreamDecoder, tokens: int) -> int:
+    def _excess_bytes(self, decoder: StreamDecoder, tokens: int) -> int:
         """Returns how many bytes of the stream can't be explained by `tokens` tokens of output."""
-        allowed = tokens * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS + self._echoed
-        allowed += self._apart(self._media, self._found, tokens)
+        allowed = tokens * (BYTES_PER_TOKEN + ENVELOPE) + REMARKS + self._echo_bytes
+        allowed += self._accompanying(self._media_bytes, self._tool_bytes, tokens)
         if self.call.endpoint is Endpoint.RESPONSES:
             allowed += REPEATS * decoder.output_chars + ECHOES * sum(map(len, self.call.body.values()))
-        return max(0, self._sent - allowed)
+        return max(0, self._sent_bytes - allowed)
 
     def leaves(self, classes: frozenset[str]) -> None:
         """Notes that sending starts: from now on it takes time and may be charged. `classes`: of what is sent."""
         self.sent, self.classes, self._start = True, classes, self._clock()
-        self._wait = [self._start, inf]
-        self.budget.waits.append(self._wait)
+        self._span = [self._start, inf]
+        self.budget.waits.append(self._span)
 
     def opened(self, response: UpstreamResponse) -> None:
         """Notes status and headers; takes the region from a header if the target's terms name one ("header:NAME")."""
         self.status, self._response = response.status, response
         kind, _, name = self.step.target.terms.verify.partition(":")
         if kind == "header" and (stated := response.headers.get(name.lower(), "").strip()):
-            self._locate(stated)
+            self._set_region(stated)
 
     def locate(self, stated: str) -> None:
         """Notes the region that the answer states (`stated`); empty if it states none, or none yet."""
         if stated and self.step.target.terms.verify.startswith("usage."):
-            self._locate(stated)
+            self._set_region(stated)
 
-    def _locate(self, stated: str) -> None:
+    def _set_region(self, stated: str) -> None:
         own = self.step.target.region
         same = stated.casefold() == own.casefold()
-        self._region, self._verified = own if same else stated[:LONGEST], bool(own)
+        self._region, self._verified = own if same else stated[:MAX_REGION], bool(own)
         if own and self._region != own:
             self._health.suspend(self.step.target.id)
 
@@ -247,7 +245,7 @@ class AttemptRecord:
             estimated = self._estimated(sum(text) or size, left=False, finish=reply.finish_reason, text=text)
             usage = self._with_input(estimated, usage, size)
         else:
-            chars = max(len(reply.text) - self._echoed, 0)
+            chars = max(len(reply.text) - self._echo_bytes, 0)
             credible = partial(_credible, usage, chars, reply.has_answer)
             if not (embeds or credible(size) or credible(self._written(reply.body, usage.totals.output))):
                 written = max(chars, self._written(reply.body, usage.totals.output)) or size
@@ -269,19 +267,19 @@ class AttemptRecord:
         counted, goes_on = decoder.usage, goes_on and not decoder.finished
         if self.call.endpoint is Endpoint.RESPONSES and decoder.complete:
             last = decoder.final(b"null")
-            self._sent += len(last)
+            self._sent_bytes += len(last)
             self._set_apart(last)
         tokens = self._cap if counted is None else counted.totals.output
-        size = max(0, decoder.output_chars + self._waiting - self._echoed)
-        size += self._beyond(decoder, max(tokens, size))
+        size = max(0, decoder.output_chars + self._unread - self._echo_bytes)
+        size += self._excess_bytes(decoder, max(tokens, size))
         if counted is None or counted.source is CountSource.UNKNOWN:
             text = decoder.text.sizes()
             estimated = self._estimated(size, left=left, goes_on=goes_on, finish=decoder.finish_reason, text=text)
             usage = self._with_input(estimated, counted, size)
         elif not (left or goes_on) and (
-            decoder.finished or (not self._hides and 2 * counted.totals.output >= size / self._mean_bytes)
+            decoder.finished or (not self._hides_thoughts and 2 * counted.totals.output >= size / self._mean_bytes)
         ):
-            credible = _credible(counted, decoder.output_chars - self._echoed, decoder.has_answer, size)
+            credible = _credible(counted, decoder.output_chars - self._echo_bytes, decoder.has_answer, size)
             usage = self._bounded(counted if credible else self._recounted(counted, size, decoder.text.sizes()), size)
         else:
             # A running count: its output is as estimated, where that is more.
@@ -306,13 +304,14 @@ class AttemptRecord:
             unread, waiting = response.unread()
             with suppress(Exception):  # what can't be read can't be counted
                 # Line by line if the stream shows its thoughts, to find where they end.
-                for piece in unread.splitlines(keepends=True) if self._shows and not decoder.has_answer else (unread,):
+                by_line = self._shows_thoughts and not decoder.has_answer
+                for piece in unread.splitlines(keepends=True) if by_line else (unread,):
                     events += decoder.feed(piece)
-                    self._thought = self._thought if decoder.has_answer else decoder.output_chars
-            self._pieces += events.count(b"\n\n")
-            self._waiting += waiting * decoder.output_chars // max(1, self.received_bytes + len(unread))
+                    self._thought_bytes = self._thought_bytes if decoder.has_answer else decoder.output_chars
+            self._events += events.count(b"\n\n")
+            self._unread += waiting * decoder.output_chars // max(1, self.received_bytes + len(unread))
             if not decoder.has_answer:
-                self._thought += self._waiting
+                self._thought_bytes += self._unread
             if unread and self.meter is not None:
                 self.meter.due(decoder, 0.0)
         return events
@@ -331,7 +330,7 @@ class AttemptRecord:
             took, expected = self._elapsed(), self.step.estimate.output_tokens
             self._health.took(self.step.target.id, took, took if self.call.stream else None, expected, at_least=True)
         # A provider that is down writes nothing, so don't assume the fastest pace unless thoughts are hidden.
-        prior_ms = FASTEST_MS if self._hides or unread else PRIOR_MS_PER_TOKEN
+        prior_ms = FASTEST_MS if self._hides_thoughts or unread else PRIOR_MS_PER_TOKEN
         return self._done(failure.kind, self._unfinished(prior_ms) if silent else None)
 
     def abandoned(self, outcome: str, *, reads_on: bool = False) -> Attempt:
@@ -350,10 +349,10 @@ class AttemptRecord:
         """Returns the bytes of text in an answer, without media, log probabilities and the JSON around them."""
         name = "output" if self.call.endpoint is Endpoint.RESPONSES else "choices"
         text, rest = body.get(name, Raw(b"")), msgspec.json.encode({**body, name: None})
-        beside = len(rest) - REMARKS - self._apart(*apart(rest), tokens)
+        beside = len(rest) - REMARKS - self._accompanying(*apart(rest), tokens)
         if self.call.endpoint is Endpoint.RESPONSES:
             beside -= sum(map(len, self.call.body.values()))
-        size = len(text) - self._apart(*apart(bytes(text)), tokens) - self._echoed
+        size = len(text) - self._accompanying(*apart(bytes(text)), tokens) - self._echo_bytes
         return max(0, size - ENVELOPE * self.call.n) + max(0, beside)
 
     def _recounted(self, counted: Usage, size: int, text: TextBytes) -> Usage:
@@ -361,10 +360,10 @@ class AttemptRecord:
         Keeps the reported thinking tokens and input."""
         estimated = self._estimated(size, left=False)
         if thoughts := counted.output_reasoning:
-            most = max(self._tokens(size), ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED)))
+            most = max(self._tokens_of(size), ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED)))
             estimated = structs.replace(
                 estimated,
-                output_visible=estimated.output_visible if self._shows else most,
+                output_visible=estimated.output_visible if self._shows_thoughts else most,
                 output_reasoning=max(thoughts, estimated.output_reasoning or 0),
                 reasoning_source=counted.reasoning_source,
             )
@@ -383,15 +382,15 @@ class AttemptRecord:
         by the estimate if it is too small; contradictory reports by the cap and the input that were sent."""
         estimate, model, violations = self.step.estimate, self.step.target.model, list(counted.violations)
         read, output = counted.totals.input, counted.totals.output
-        most = max(self._cap, counted.output_visible) if THOUGHT_BESIDE in violations else max(self._most, size)
+        most = max(self._cap, counted.output_visible) if THOUGHT_BESIDE in violations else max(self._max_output, size)
         most_read = max(0 if CACHED_BESIDE in violations else model.context, estimate.input_bound)
-        few = FEWEST * read < estimate.input_tokens and not estimate.script.endswith(MEDIA_SCRIPT)
+        few = IMPLAUSIBLE * read < estimate.input_tokens and not estimate.script.endswith(MEDIA_SCRIPT)
         changes: dict[str, Any] = {}
         if counted.output_audio or counted.output_image or counted.output_video:
             most = max(most, self.received_bytes, model.max_output * self.call.n)
         if output > most:
             violations.append(f"{output} output tokens reported")
-            changes |= dict.fromkeys(_MEDIA, 0) | self._split(most, size)
+            changes |= dict.fromkeys(_MEDIA, 0) | self._output_fields(most, size)
         if read > most_read:
             violations.append(f"{read} input tokens reported")
             changes |= {**_NO_INPUT, "input_uncached": estimate.input_bound}
@@ -403,11 +402,11 @@ class AttemptRecord:
         changes |= {"violations": tuple(violations), "source": CountSource.ESTIMATED, "provider_cost": None}
         return structs.replace(counted, **changes)
 
-    def _split(self, output: int, size: int) -> dict[str, Any]:
+    def _output_fields(self, output: int, size: int) -> dict[str, Any]:
         """Returns usage fields for `output` tokens, split by the share of bytes that were shown as thoughts."""
-        if not self._shows or not size:
+        if not self._shows_thoughts or not size:
             return {"output_visible": output, "output_reasoning": None, "reasoning_source": CountSource.UNKNOWN}
-        thoughts, source = output * self._thought // size, CountSource.ESTIMATED
+        thoughts, source = output * self._thought_bytes // size, CountSource.ESTIMATED
         return {"output_visible": output - thoughts, "output_reasoning": thoughts, "reasoning_source": source}
 
     def _estimated(
@@ -416,78 +415,78 @@ class AttemptRecord:
         """Estimates the usage of `size` bytes without a report. `left`: more may have been written than arrived;
         `goes_on`: it is written to its end; `finish`: "length" if the cap was reached."""
         reached = self._capped and finish == "length" and not left
-        output = self._with_late(size) if left else self._tokens(size)
+        output = self._late_tokens(size) if left else self._tokens_of(size)
         if not left:
             most = ceil(self._learned.most_tokens(self.step.target.id, text, BOOKED))
             output = max(output, most if output > self._cap else min(most, self._cap))
-        if self._hides or goes_on or reached:
-            output = max(output, self._cap if reached else self._unseen(FASTEST_MS))
+        if self._hides_thoughts or goes_on or reached:
+            output = max(output, self._cap if reached else self._unseen_tokens(FASTEST_MS))
         if self.stopped == PAST_CAP:
-            output = max(output, self._cap, ceil(size / self._mean_bytes + self._cap / max(1, self._pieces)))
-        return self._taken(output, size)
+            output = max(output, self._cap, ceil(size / self._mean_bytes + self._cap / max(1, self._events)))
+        return self._estimate_of(output, size)
 
     def _unfinished(self, prior_ms: float) -> Usage:
         """Estimates the usage of an attempt of which nothing has arrived: output that is hidden, unstreamed or billed
         to its end may have been written anyway."""
         target, streamed = self.step.target, self.call.stream
-        blind = self._hides or not streamed or target.reads_on[True] or self._learned.ahead(target.id) is None
-        return self._taken(self._unseen(prior_ms) if blind else 0, 0)
+        blind = self._hides_thoughts or not streamed or target.reads_on[True] or self._learned.ahead(target.id) is None
+        return self._estimate_of(self._unseen_tokens(prior_ms) if blind else 0, 0)
 
-    def _taken(self, output: int, size: int) -> Usage:
+    def _estimate_of(self, output: int, size: int) -> Usage:
         """Returns the usage for `output` tokens in `size` bytes, scaled to what the provider bills; at least all that
         is held if others may have charged the hold while this process was paused."""
         estimate, read = self.step.estimate, self.step.estimate.input_tokens
-        output = min(ceil(output * self._billed), max(output, self._cap))
+        output = min(ceil(output * self._billing), max(output, self._cap))
         if self.recovered:
-            output, read = max(output, self._paid), estimate.input_bound
-        return Usage(input_uncached=read, **self._split(output, size), source=CountSource.ESTIMATED)
+            output, read = max(output, self._paid_tokens), estimate.input_bound
+        return Usage(input_uncached=read, **self._output_fields(output, size), source=CountSource.ESTIMATED)
 
-    def _with_late(self, size: int) -> int:
+    def _late_tokens(self, size: int) -> int:
         """Returns the tokens of `size` bytes of a stream as its hold counts them, plus those that may have been under
         way when it was left or stopped, or the tokens usually written in that time if that is more. Bounded by what the
         hold pays for."""
         decoder, until_ms = self.decoder, self._start + self._elapsed()
         in_flight = 0.0 if self.meter is None else self.meter.in_flight(until_ms)
         counted = 0.0 if decoder is None else self._learned.most_tokens(self.step.target.id, decoder.text.sizes())
-        if decoder is None or 2 * self._largest >= size:
-            most = max(self._unseen(FASTEST_MS), ceil(counted + in_flight))
+        if decoder is None or 2 * self._burst >= size:
+            most = max(self._unseen_tokens(FASTEST_MS), ceil(counted + in_flight))
         else:
             since_first_ms = max(1, self._elapsed() - (self._first or 0))
             dense = ceil(counted * size / max(1, decoder.output_chars))
-            late = max(in_flight, dense * self._largest / size, dense * IN_FLIGHT_MS / since_first_ms)
-            most = max(dense + ceil(late), self._usual(since_first_ms, inf))
-        return max(self._tokens(size), min(self._paid, most))
+            late = max(in_flight, dense * self._burst / size, dense * IN_FLIGHT_MS / since_first_ms)
+            most = max(dense + ceil(late), self._tokens_in(since_first_ms, inf))
+        return max(self._tokens_of(size), min(self._paid_tokens, most))
 
     @property
     def _mean_bytes(self) -> float:
         """Mean bytes per token: the target's, or bytes per event if there are more events than the cap has tokens."""
         mean = self._learned.mean_output_bytes(self.step.target.id)
-        size = 0 if self.decoder is None else self.decoder.output_chars - self._thought
-        return mean if self._pieces <= self._cap else max(mean, size / self._pieces)
+        size = 0 if self.decoder is None else self.decoder.output_chars - self._thought_bytes
+        return mean if self._events <= self._cap else max(mean, size / self._events)
 
     @property
-    def _paid(self) -> int:
+    def _paid_tokens(self) -> int:
         """Output tokens that the hold pays for, at the share of thoughts seen so far."""
         if self.meter is None:
             return self._cap
-        size = self._thought if self.decoder is None else self.decoder.output_chars
+        size = self._thought_bytes if self.decoder is None else self.decoder.output_chars
         most = self._cap if self.meter.trusted else self.meter.paid
-        thoughtful = self.meter.paid_thoughts * size // self._thought if self._thought else most
+        thoughtful = self.meter.paid_thoughts * size // self._thought_bytes if self._thought_bytes else most
         return min(most, self.meter.paid, thoughtful)
 
-    def _unseen(self, prior_ms: float) -> int:
+    def _unseen_tokens(self, prior_ms: float) -> int:
         """Returns how many tokens may have been written unseen so far: at the target's pace, or one per `prior_ms` if
         unknown. At least the expected output; at most the cap if it is kept, else what is held."""
-        tokens = max(self.step.estimate.output_tokens, self._usual(self._elapsed(), prior_ms))
+        tokens = max(self.step.estimate.output_tokens, self._tokens_in(self._elapsed(), prior_ms))
         past_cap = self.stopped == PAST_CAP or self._learned.worst[self.step.target.id]
-        return min(self._most if past_cap else max(self._cap, self._paid), tokens)
+        return min(self._max_output if past_cap else max(self._cap, self._paid_tokens), tokens)
 
-    def _usual(self, took_ms: int, prior_ms: float) -> int:
+    def _tokens_in(self, took_ms: int, prior_ms: float) -> int:
         pace = self._learned.pace(self.step.target.id)
         each_ms = pace.median_ms(min(prior_ms, PRIOR_MS_PER_TOKEN)) if pace.weight else prior_ms
         return ceil(took_ms / each_ms) * self.call.n
 
-    def _tokens(self, size: int) -> int:
+    def _tokens_of(self, size: int) -> int:
         """Returns the output tokens of `size` bytes: at most the cap, unless far beyond it or it is doubted."""
         tokens = ceil(size / self._mean_bytes)
         return tokens if self.fit.doubted or tokens > DEAF * self._cap else min(tokens, self._cap)
@@ -496,15 +495,15 @@ class AttemptRecord:
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
     ) -> Attempt:
         ended = self._clock() if self._ended is None else self._ended
-        if self._wait is not None and self._wait[1] == inf:
-            self._wait[1] = ended
+        if self._span is not None and self._span[1] == inf:
+            self._span[1] = ended
         if self.lease is not None:
             self.lease.leave(worked=outcome == "ok")
         target, took = self.step.target, int(ended - self._start) if self.sent else 0
         price, sample = target.price(model_served), None
         if usage is not None:
             output = usage.totals.output
-            sample = self._seen(usage, output, finish_reason, outcome, took)
+            sample = self._sample(usage, output, finish_reason, outcome, took)
             self._learned.observe(sample)
             if sample.past_cap and self._capped:
                 usage = structs.replace(
@@ -544,7 +543,7 @@ class AttemptRecord:
             sample=sample,
         )
 
-    def _seen(self, usage: Usage, output: int, finish_reason: str, outcome: str, took: int) -> AttemptSample:
+    def _sample(self, usage: Usage, output: int, finish_reason: str, outcome: str, took: int) -> AttemptSample:
         """Returns the sample that later estimates for this target learn from. Estimated counts are not learned from."""
         estimate, decoder, n = self.step.estimate, self.decoder, self.call.n
         first = self._first if decoder is not None else None
@@ -575,7 +574,7 @@ class AttemptRecord:
             text=text,
             past_cap=output // n if past_cap else 0,
             kept_cap=sure and self._capped and output == self._cap and finish_reason == "length" and not self.stopped,
-            largest=self._largest / n,
+            largest=self._burst / n,
             first_ms=None if first is None else first - waited,
             total_ms=took - waited,
             ended_ms=self._started_ms + took,

@@ -205,12 +205,13 @@ class BudgetHold(Struct, eq=False):
         if caps:
             tight, whole = tight.within(caps), whole.within(caps)
         # Accounts of some targets only may have less than the rest; their targets are then left out.
-        # A request waits for its usual thinking tokens held by others before it is sent with less thinking.
-        whole_least = Amount(least.usd, tight.thinking) if self.bound.thinks else least
-        targets = tuple([step.target.id for step in steps]) if self.bound.partial else ()
         if exactly and not self.bound.partial:
             return HoldRequest(least=tight, tight=tight, whole=whole, shortest=least)
-        return HoldRequest(least=whole_least, tight=tight, whole=whole, targets=targets)
+        # A request waits for its usual thinking tokens held by others before it is sent with less thinking.
+        if self.bound.thinks:
+            least = Amount(least.usd, tight.thinking)
+        targets = tuple([step.target.id for step in steps]) if self.bound.partial else ()
+        return HoldRequest(least=least, tight=tight, whole=whole, targets=targets)
 
     async def open(
         self, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float, at_ms: int
