@@ -182,7 +182,7 @@ class TargetStats:
         self._waiting: list[tuple[AttemptSample, bool]] = []
         """Attempts to learn from, and whether each was learned from before, unread."""
         self._recalled: dict[str, dict[Hashable, Any]] = {}
-        self._count, self._news = Counter[str](), False
+        self._count, self._changed = Counter[str](), False
         self.caches = Caches()
         self.measured = Measured()
         """Prices of targets that were measured or corrected."""
@@ -194,7 +194,7 @@ class TargetStats:
             self.margins[target] = 1 + (margin - 1) * CALM
         self._waiting.append((seen, False))
         self._count[target] += 1
-        self._news = True
+        self._changed = True
         news = seen.past_cap > self.worst[target] or (seen.cut and (seen.output or 0) >= LONG_CUT * seen.read.visible)
         if news or (count := self._count[target]) <= NEWS or count % EACH == 0:
             self._recalled.pop(target, None)
@@ -214,9 +214,9 @@ class TargetStats:
     def rest(self) -> None:
         """Called from time to time: once answers stop, all conclusions are drawn anew, so that all processes agree."""
         self.learn()
-        if not self._news:
+        if not self._changed:
             self._recalled.clear()
-        self._news = False
+        self._changed = False
 
     def learn(self) -> None:
         """Learns from what was observed since the last call."""

@@ -279,19 +279,21 @@ class LengthPool:
     def law(self, kind: Lengths, asked: Asked, row: int, template: str, prior: float) -> LengthLaw:
         """Returns the law of a target's answers to a template's requests. It includes the template's effect on all
         targets, or else the only one asked would seem dearer, or cheaper. `prior`: tokens for each token read."""
-        law, known = self._plainly(kind, asked, row, prior, template), self.templates.get(template)
-        beside = law._replace(base=0.0, of_target=NOTHING)
+        law, known = self._target_law(kind, asked, row, prior, template), self.templates.get(template)
+        effect = law._replace(base=0.0, of_target=NOTHING)
         for name in (application_of(template), template):
             if name in self.templates:
                 key = kind.columns.start, name, row  # the same for all targets, until more answers come
-                total = self._totals[key] = self._totals[key] if key in self._totals else self._beside(kind, name, row)
-                beside = kind.fitted(total, beside, of_template=True)
-        law = beside._replace(base=law.base, of_target=law.of_target)
+                total = self._totals[key] = (
+                    self._totals[key] if key in self._totals else self._template_effect(kind, name, row)
+                )
+                effect = kind.fitted(total, effect, of_template=True)
+        law = effect._replace(base=law.base, of_target=law.of_target)
         if known is not None and asked in known.sums:
             law = kind.fitted(_credible(kind, known, asked)[row if row in _APART else ROWS[ALL]], law, of_template=True)
         return law
 
-    def _taught(self, template: str, asked: Asked) -> Vector | float:
+    def _contribution(self, template: str, asked: Asked) -> Vector | float:
         """Returns what a template's answers contribute to a target's sums, to be subtracted from them."""
         known = self.templates.get(template)
         if known is None or asked not in known.sums:
@@ -299,7 +301,7 @@ class LengthPool:
         sums = _bounded(known.sums[asked].left(self._plain[asked].at_ms))
         return sums * self._groups.share(tenant_of(template) or instructed(template), asked)
 
-    def _beside(self, kind: Lengths, template: str, row: int) -> Vector:
+    def _template_effect(self, kind: Lengths, template: str, row: int) -> Vector:
         """Returns the sums [7] of a template's answers, relative to what was expected of their targets."""
         total, known = np.zeros(7), self.templates[template]
         for asked in known.sums:
@@ -312,7 +314,7 @@ class LengthPool:
                     whole = self._plain[asked].sums[: ROWS[UNREAD] + 1, THINKING.columns].sum(axis=0)
                     prior = float(whole[-1] / whole[0]) if whole[0] else 1.0
                 count, of_x, squares, cubes, differs, both, ratios = rows[at].tolist()
-                law = self._plainly(kind, asked, at, prior, template)
+                law = self._target_law(kind, asked, at, prior, template)
                 level, slope = kind.around(law.of_target, of_x / count if count else 0.0)
                 level += law.base
                 up, slanted = differs - level * count - slope * of_x, both - level * of_x - slope * squares
@@ -320,11 +322,11 @@ class LengthPool:
                     total += (count, of_x, squares, cubes, up, slanted, ratios * exp(-level - slope * of_x / count))
         return total
 
-    def _plainly(self, kind: Lengths, asked: Asked, row: int, prior: float, template: str) -> LengthLaw:
+    def _target_law(self, kind: Lengths, asked: Asked, row: int, prior: float, template: str) -> LengthLaw:
         """Returns the law by all answers but the template's. The prior of a task is the law of all other tasks."""
         law, known = LengthLaw(log(max(prior, LEAST_PRIOR))), self._plain.get(asked)
         if known is not None:
-            others = known.sums - self._taught(template, asked)
+            others = known.sums - self._contribution(template, asked)
             own, of_all = others[row, kind.columns], others[ROWS[ALL], kind.columns]
             wider = of_all - own if row > ROWS[UNREAD] else of_all
             for sums in (wider, own) if row > ROWS[STATED] else (own,):

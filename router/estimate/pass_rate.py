@@ -35,10 +35,10 @@ from router.estimate.templates import (
     Templates,
     Watched,
     believed,
+    clipped,
     credible,
     cusum,
-    doubt,
-    kept,
+    uncertainty,
 )
 from router.types.attempt import CLIENT, Alarm, Outcome
 from router.types.decision import NODE_WEIGHTS, NODES, Vector
@@ -343,13 +343,13 @@ class PassRateModel:
         mean, own_sd, carried_sd = self.posterior.about(traits.take(LEARNED), at)
         rate = usual + slope * mean
         prior = rate + (prior - usual) * np.minimum(np.maximum(4.0 * (rate - rate * rate) / floor, 0.0), 1.0)
-        return usual, kept(prior), np.hypot(own_sd * floor, slope * carried_sd)
+        return usual, clipped(prior), np.hypot(own_sd * floor, slope * carried_sd)
 
     def usual(self, at: Index) -> Vector:
         """Returns the mean pass rates [n] over all requests."""
         weights = self.posterior.weights
         if weights is not self._usual_now[0]:
-            self._usual_now = weights, kept(self._usual + doubt(self._usual, LEAST_SLOPE) * weights[:, 0])
+            self._usual_now = weights, clipped(self._usual + uncertainty(self._usual, LEAST_SLOPE) * weights[:, 0])
         return self._usual_now[1][at]
 
     def observe(self, outcome: Outcome) -> bool:

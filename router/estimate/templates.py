@@ -34,18 +34,18 @@ LEAST_OTHERS = 0.01
 """Minimum 1 ÷ variance: less is only what rounding and fading leave of the template's own outcomes."""
 LEAST = 0.001
 LEAST_DOUBT = 0.03
-"""Minimum of `doubt`: what is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference."""
+"""Minimum of `uncertainty`: what is uncertain of a pass rate near 0 or 1, where abilities make hardly a difference."""
 ODD, CLEAR = 6.0, 0.5
 """Number of unexpected outcomes that are believed where nearly all pass or fail: one may be a mistake of its judge, and
-hardly counts. With a `doubt` of `CLEAR`, any is believed."""
+hardly counts. With an `uncertainty` of `CLEAR`, any is believed."""
 
 
-def kept(p: Vector) -> Vector:
+def clipped(p: Vector) -> Vector:
     """Returns pass rates within the range that they may have."""
     return np.asarray(np.minimum(np.maximum(p, LEAST), 1 - LEAST))
 
 
-def doubt(p: Vector, least: float = LEAST_DOUBT) -> Vector:
+def uncertainty(p: Vector, least: float = LEAST_DOUBT) -> Vector:
     """Returns how uncertain a pass rate is, or how far it moves, relative to one of a half."""
     return np.asarray(np.maximum(4 * p * (1 - p), least))
 
@@ -62,7 +62,7 @@ or fail, outcomes tell little of the target."""
 def credible(sums: Vector, chance: Vector | float = 0.0) -> Vector:
     """Returns sums [..., 1, above, expected …] of a group, with their mean limited to `SURPRISE` plus `chance`."""
     weight, above, usual = sums[..., 0], sums[..., 1], sums[..., 2] / np.where(sums[..., 0], sums[..., 0], 1.0)
-    most = np.abs(weight) * (SURPRISE * doubt(usual, LEAST_SLOPE) + chance)
+    most = np.abs(weight) * (SURPRISE * uncertainty(usual, LEAST_SLOPE) + chance)
     bounded = sums.copy()
     bounded[..., 1] = np.clip(above, -most, most)
     return bounded
@@ -81,7 +81,7 @@ def believed(above: Vector, count: Vector, p: Vector) -> Vector:
     return np.asarray(above * np.where((above > 0) == high, 1.0, np.minimum(count * unlike / odd, 1.0) ** 2))
 
 
-def _apart(rows: Vector) -> float:
+def _look_factor(rows: Vector) -> float:
     """Returns the factor, up to `MOST_APART`, on how hard a request looks compared with others of its template: how
     much worse those that looked harder did, by the template's sums."""
     weight = np.maximum(rows[:, 0], 0.0)
@@ -105,37 +105,37 @@ def _observed(rows: Vector, learned: Vector, p: Vector) -> tuple[Vector, Vector,
     weight = np.maximum(rows[..., 0], 0.0)
     means = rows / np.where(weight > 0, weight, 1.0)[..., None]
     foretold = means[..., 2]
-    there = np.where(weight > 0, kept(foretold + np.einsum("snk,nk->sn", means[..., 5:], learned)), p)
+    there = np.where(weight > 0, clipped(foretold + np.einsum("snk,nk->sn", means[..., 5:], learned)), p)
     # Each outcome weighs 1 ÷ the noise that was expected of it, of which this is the mean.
     count = weight * np.maximum(foretold - means[..., 3] + NOISE_FLOOR, NOISE_FLOOR)
     above = np.where(weight > 0, believed(means[..., 1] + foretold - there, count, there), 0.0)
     first = (weight[1] > 0).astype(np.intp), np.arange(len(p))
     # Where nearly all pass or fail, others' outcomes move a rate by less.
-    above[0] *= np.minimum(doubt(there[first]) / doubt(there[0]), 1.0)
+    above[0] *= np.minimum(uncertainty(there[first]) / uncertainty(there[0]), 1.0)
     return count, above, there[first], foretold[first]
 
 
-def _carried(rates: Vector, observed: Vector, apart: float) -> tuple[Vector, Vector]:
+def _transferred(rates: Vector, observed: Vector, look_factor: float) -> tuple[Vector, Vector]:
     """Carries rates over from the requests observed to this one: by as much as the odds moved, and by how it looks
     compared with them. Returns its mean [n], and [3, n] if it is easier than it looks, as it looks, or harder.
 
     `rates` [8, n]: observed and expected of those; by traits alone, of this one and those; expected of this one, and at
-    its nodes. `observed` [n]: whether there are any; `apart`: see `_apart`."""
-    (reached, there), rates = rates[:2], kept(rates)
+    its nodes. `observed` [n]: whether there are any; `look_factor`: see `_look_factor`."""
+    (reached, there), rates = rates[:2], clipped(rates)
     as_reached, as_there, as_prior, as_foretold, *as_looks = np.log(rates / (1 - rates))
     odds = as_reached - as_there
-    unsure = np.where(observed, min(apart, 1.0), 1.0) * (np.array(as_looks) - as_looks[0])
+    unsure = np.where(observed, min(look_factor, 1.0), 1.0) * (np.array(as_looks) - as_looks[0])
     # What is left of how it looks by traits alone, once what was learned of all requests is taken into account.
     by_looks, left = as_prior - as_foretold, as_looks[0] - as_there
     by_looks = np.where(observed & (by_looks * left > 0), np.clip(left, -abs(by_looks), abs(by_looks)), 0.0)
-    as_looks = as_looks[0] + (apart - 1) * by_looks + unsure
+    as_looks = as_looks[0] + (look_factor - 1) * by_looks + unsure
     looks = 1 / (1 + np.exp(-as_looks))
     # Where requests are far from what they look like, one that looks a little easier is not easier.
     unclear = odds * odds / (odds * odds + MISREAD)
     odds -= np.where(observed, np.clip(as_looks[0] - as_there, -unclear, unclear), 0.0)
     # A rate near 0 or 1, which a few odd answers move by logits, says less of requests that are harder.
     most = np.where(observed, np.abs(reached - there), 1.0)
-    mean, *moved = kept(looks + np.clip(1 / (1 + np.exp(-as_looks - odds)) - looks, -most, most))
+    mean, *moved = clipped(looks + np.clip(1 / (1 + np.exp(-as_looks - odds)) - looks, -most, most))
     return mean, np.array(moved)
 
 
@@ -213,12 +213,12 @@ class Templates:
         rows = self._rows(template, at)
         if rows is None:
             return nodes, own_sd
-        # An application's templates differ in more than how hard they look: only own outcomes tell `apart`.
-        p, apart = NODE_WEIGHTS @ nodes, _apart(rows[1]) if rows[1].any() else 1.0
+        # An application's templates differ in more than how hard they look: only own outcomes tell `look_factor`.
+        p, look_factor = NODE_WEIGHTS @ nodes, _look_factor(rows[1]) if rows[1].any() else 1.0
         outcomes, above, there, foretold = _observed(rows, learned[at], p)
         count = outcomes.sum(0)
         variance, observed = there * (1 - there) + NOISE_FLOOR, count > 0
-        doubt_p, doubt_there, doubt_prior = doubt(np.array((p, there, prior)))
+        doubt_p, doubt_there, doubt_prior = uncertainty(np.array((p, there, prior)))
         # For requests like those observed: what all targets share, and what is each one's own.
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2) * there * (1 - there) / (p * (1 - p))
         own = (own_sd * doubt_there / doubt_prior) ** 2 + variance / EXPECTED
@@ -228,10 +228,10 @@ class Templates:
         moved += of_its_own * (above[1] - moved)
         precision = 1 / SHARED + (steep**2 * of_all / own).sum()
         shared = steep * float((steep * moved / own).sum() / precision)
-        reached = kept(there + (1 - of_all) * shared + moved)
-        mean, by_node = _carried(np.vstack((reached, there, prior, foretold, p, nodes)), observed, apart)
+        reached = clipped(there + (1 - of_all) * shared + moved)
+        mean, by_node = _transferred(np.vstack((reached, there, prior, foretold, p, nodes)), observed, look_factor)
         # As sure as own outcomes make it, at the rate that they show.
-        doubt_reached, doubt_mean = doubt(np.array((reached, mean)))
+        doubt_reached, doubt_mean = uncertainty(np.array((reached, mean)))
         of_own = np.sqrt(of_all * (reached * (1 - reached) + NOISE_FLOOR) / np.where(observed, count, 1.0))
         surer = np.minimum(own_sd * doubt_reached / doubt_p, of_own) * doubt_mean / doubt_reached
         own_sd = np.where(observed, surer, np.hypot(own_sd * doubt_mean / doubt_p, CARRIED * (mean - p)))

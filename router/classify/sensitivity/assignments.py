@@ -29,7 +29,7 @@ _LEAST_ENTROPY = 2.5
 """Minimum bits of entropy per character of a token: 16 random hexadecimal digits have 3.2, rarely less than 2.5."""
 
 
-_TASTE = 96
+_EXAMINED = 96
 """Number of characters of a value that are examined."""
 
 
@@ -44,16 +44,16 @@ def filler(value: str) -> bool:
 
 def token(value: str, least: int = 16) -> bool:
     """Returns whether a value is a machine-made key or token."""
-    value = value[:_TASTE]
-    if len(value) < least or not IS.key.fullmatch(value) or _aside(value) or IS.uuid.fullmatch(value):
+    value = value[:_EXAMINED]
+    if len(value) < least or not IS.key.fullmatch(value) or _is_no_secret(value) or IS.uuid.fullmatch(value):
         return False
     return bits(value) >= _LEAST_ENTROPY and (jumbled(value) or not IS.words.fullmatch(value))
 
 
 def password(value: str, *, bare_words: bool = False) -> bool:
     """Returns whether a value may be a password made by a person; with `bare_words` also if it is a plain word."""
-    value = value[:_TASTE]
-    if len(value) < 6 or " " in value or len(set(value)) < 4 or _aside(value) or IS.hash.fullmatch(value):
+    value = value[:_EXAMINED]
+    if len(value) < 6 or " " in value or len(set(value)) < 4 or _is_no_secret(value) or IS.hash.fullmatch(value):
         return False
     stem = value.strip("\"'!?.:;,()[]").rstrip("0123456789").lower()
     digits = sum(character.isdigit() for character in value)
@@ -105,7 +105,7 @@ def bits(value: str) -> float:
     return -sum(count / size * log2(count / size) for count in counts.values())
 
 
-def _aside(value: str) -> bool:
+def _is_no_secret(value: str) -> bool:
     """Returns whether a value refers to something stored elsewhere, or is not a secret by its form."""
     if value.startswith("$") and len(value) >= 8 and patchy(value[1:]):
         return False
@@ -208,9 +208,9 @@ def striking(value: str) -> bool:
         return False
     upper, lower, digits = (any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit))
     marked = upper + lower + digits >= 2 and any(not each.isalnum() and each not in "-_.," for each in value)
-    if not (digits or marked) or _aside(value):
+    if not (digits or marked) or _is_no_secret(value):
         return False
-    return password(value) and (_chance(value) or chosen(value) or marked)
+    return password(value) and (_looks_random(value) or chosen(value) or marked)
 
 
 def _unquoted(text: str, at: int, *, line: bool, sentence: bool) -> int:
@@ -250,9 +250,9 @@ def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
     """Returns whether a value is plausible under a name of the kind `named`, one of `KINDS`."""
     if named == "password":
         # In quotes it may be a passphrase, or have blanks: then a piece of it must not be a word.
-        pieces = value[:_TASTE].split(" ")
+        pieces = value[:_EXAMINED].split(" ")
         bare = bare_words and len(pieces) == 1
-        return any(password(piece, bare_words=bare) for piece in pieces) or phrase(value[:_TASTE])
+        return any(password(piece, bare_words=bare) for piece in pieces) or phrase(value[:_EXAMINED])
     return token(value, _LEAST[named])
 
 
@@ -276,16 +276,16 @@ def mentions_confirm(text: str, start: int, end: int) -> Iterator[Span]:
     tail = IS.tail.match(text[start : start + _MENTIONS_REACH]).group()
     first = start + len(part[""]) - 1
     value = text[first : _unquoted(text, first, line=False, sentence=bool(part["said"]))].rstrip(".:?*")
-    if secret(value, named) and _stands(part, head + tail, before[: len(before) - len(head)], value):
+    if secret(value, named) and _is_evidence(part, head + tail, before[: len(before) - len(head)], value):
         yield Span(first, first + len(value))
 
 
-def _stands(part: dict[str, str], name: str, before: str, value: str) -> bool:
+def _is_evidence(part: dict[str, str], name: str, before: str, value: str) -> bool:
     """Returns whether a mention is evidence enough: a word of a sentence names many things, a setting's name one."""
     if part["record"] or (part["blank"] and IS.setting.search(before)):
         return True
     compound = IS.compound.match(name) is not None
-    if not (_chance(value) or (part["password"] and (compound or part["said"]) and striking(value))):
+    if not (_looks_random(value) or (part["password"] and (compound or part["said"]) and striking(value))):
         return False
     if part["said"]:
         return compound or IS.noun.match(name) is not None
@@ -294,7 +294,7 @@ def _stands(part: dict[str, str], name: str, before: str, value: str) -> bool:
     return bool(part["cell"]) or len(value) >= _MENTIONS_LEAST or (name.isupper() and not before)
 
 
-def _chance(value: str) -> bool:
+def _looks_random(value: str) -> bool:
     """Returns whether a value looks random, as no word, path or version does."""
     if (
         not IS.plain.fullmatch(value)
