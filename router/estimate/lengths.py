@@ -284,9 +284,7 @@ class LengthPool:
         for name in (application_of(template), template):
             if name in self.templates:
                 key = kind.columns.start, name, row  # the same for all targets, until more answers come
-                total = self._totals[key] = (
-                    self._totals[key] if key in self._totals else self._template_effect(kind, name, row)
-                )
+                total = self._totals[key] = self._totals[key] if key in self._totals else self._effect(kind, name, row)
                 effect = kind.fitted(total, effect, of_template=True)
         law = effect._replace(base=law.base, of_target=law.of_target)
         if known is not None and asked in known.sums:
@@ -301,7 +299,7 @@ class LengthPool:
         sums = _bounded(known.sums[asked].left(self._plain[asked].at_ms))
         return sums * self._groups.share(tenant_of(template) or instructed(template), asked)
 
-    def _template_effect(self, kind: Lengths, template: str, row: int) -> Vector:
+    def _effect(self, kind: Lengths, template: str, row: int) -> Vector:
         """Returns the sums [7] of a template's answers, relative to what was expected of their targets."""
         total, known = np.zeros(7), self.templates[template]
         for asked in known.sums:
