@@ -154,10 +154,11 @@ class _TemplateSums(Fading):
 
     watched: tuple[float, float, float, dict[int, Vector]] = 0.0, 0.0, 0.0, {}
 
-    def watch(self, target: int, sums: Vector, weight: float) -> None:
+    def watch(self, target: int, sums: Vector, weight: float, left: float) -> None:
         """Looks for a change before an outcome is added: the template may have changed under its name, in code or in
-        what it sends. If so, older outcomes of all targets there hardly count any more."""
+        what it sends. If so, older outcomes of all targets there hardly count any more. `left`: their share left."""
         count, worse, better, lately = self.watched
+        lately = {at: row * left for at, row in lately.items()}
         recent = lately.get(target, np.zeros_like(sums))
         row = self.sums[target] - recent
         if row[0] > LEAST_OTHERS:
@@ -168,9 +169,7 @@ class _TemplateSums(Fading):
             slack = CHANGE_SLACK + UNSURE / math.sqrt(max(float(row[0] * noise(foretold)), LEAST))
             worse, better = cusum((worse, better), weight * surprise, weight * slack)
             if max(worse, better) > CHANGED and count >= SETTLED:
-                since = np.array([lately.get(at, np.zeros_like(sums)) for at in range(len(self.sums))])
-                older = self.sums - since
-                self.sums = older * np.minimum(LEFT / np.maximum(older[:, :1], 1e-9), 1.0) + since
+                self.sums *= np.minimum(LEFT / np.maximum(self.sums[:, :1], 1e-9), 1.0)
                 count = worse = better = 0.0
             lately = {**lately, target: recent + sums} if worse + better else {}
         self.watched = count + weight, worse, better, lately
@@ -192,7 +191,7 @@ class Templates:
         before = _for_others(known.sums)
         left, share = known.fade(at_ms)
         if weight > 0:
-            known.watch(target, sums, weight)
+            known.watch(target, sums, weight, left)
         known.sums[target] += sums * share
         self._tell_others(template, known, before * left)
 
@@ -259,6 +258,7 @@ class Templates:
             before = _for_others(known.sums)
             if len(template) != APPLICATION_DIGITS:
                 known.sums[target] /= factor
+                known.watched = known.watched[0], 0.0, 0.0, {}
             self._tell_others(template, known, before)
 
     def state(self) -> list[tuple[State, Watched]]:
