@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from adapters.anthropic import AnthropicAdapter
 from router.decide.health import SUSPENSION_S, Health
-from router.dispatch.attempt import LONGEST
+from router.dispatch.attempt import MAX_REGION
 from router.dispatch.http import HttpTransport
 from router.dispatch.stream import OpenStream, WholeAnswer
 from router.dispatch.tactics import run_plan
@@ -59,7 +59,7 @@ def message(geo: str | None, *, stream: bool) -> bytes:
     return b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
 
 
-LONG = ("us", "x" * 1_000, "x" * LONGEST, True, False)
+LONG = ("us", "x" * 1_000, "x" * MAX_REGION, True, False)
 
 
 @each_row("stream", [False, True])
