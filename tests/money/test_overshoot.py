@@ -342,7 +342,7 @@ def test_what_came_past_a_cap_is_charged_where_more_was_held(gateway: Gateway, u
         assert gateway.chat(f"warm-up/{model}", stream=True).status == 200
     upstream.behaviours[f"large-{n}"] = structs.replace(slow, gate=gates[0])
     deaf = Answer(text=("abc ",) * 600)
-    upstream.behaviours[model] = Behaviour(answer=lambda *_: deaf, gate=gates[1], pause_s=0.002, breaks=Break.HANG)
+    upstream.behaviours[model] = Behaviour(answer=lambda *_: deaf, gate=gates[1], pause_s=0.006, breaks=Break.HANG)
     with ThreadPoolExecutor(1) as pool, gateway.client() as client:
         large = pool.submit(gateway.chat, f"large-{n}", stream=True)
         until(lambda: gateway.rows("SELECT 1 FROM requests WHERE route = ? AND held > 0", f"large-{n}"))
