@@ -186,7 +186,7 @@ class Settlement(Struct, eq=False):
         if reservation.holds:
             charges = [0 if hold.unit is Unit.PARALLEL else hold.amount for hold in reservation.holds]
             self._accounting.store.settle(reservation, charges)
-            self._accounting.room.settled.set()
+            self.budget.released()
         lose(self._accounting.journal, self._request.id)
         del self._accounting.open[self._request.id]
 
@@ -225,7 +225,7 @@ class Settlement(Struct, eq=False):
         charges, overrun, held = budget.charges()
         if budget.reservation.holds:
             accounting.store.settle(budget.reservation, charges)
-            accounting.room.settled.set()
+            budget.released()
             for account in budget.bound.accounts:
                 if account.budget in accounting.alerts.watched:
                     accounting.alerts.touch(account)

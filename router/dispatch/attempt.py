@@ -11,7 +11,7 @@ from msgspec import Raw, structs
 
 from router.decide.health import Health
 from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, ReplicaLease
-from router.dispatch.meter import PAST_CAP, Meter, apart
+from router.dispatch.meter import PAST_CAP, STOPPED, Meter, apart
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
 from router.estimate.learn import BOOKED, IN_FLIGHT_MS, MOST_OUTPUT_BYTES
 from router.estimate.price import believed, charge
@@ -557,6 +557,8 @@ class AttemptRecord:
         sure = usage.source is CountSource.REPORTED and not usage.violations
         # For answers that show all their tokens, the booked estimate also tells how much to hold for others.
         sized = sure or (outcome == "ok" and estimate.metered and not usage.violations)
+        if self.stopped == STOPPED and decoder is not None and not sure:
+            output = min(output, self._tokens_of(decoder.output_chars))
         text, past_cap = TextBytes(), self.stopped == PAST_CAP or (sure and output > self._cap)
         if sure and decoder is not None and decoder.finished:
             text = TextBytes(*[size // n for size in decoder.text.sizes()])

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from typing import Any
 from weakref import WeakSet
@@ -128,6 +130,9 @@ TRIES, SLACK = 3, 1.25
 """Maximum number of times a hold is extended for a step that does not fit, and the factor on what it needs."""
 LEFT_KNOWN, PROCESSES = 1_024, 4
 """Maximum number of account groups whose remaining amounts are cached; processes that may share one amount."""
+GROWTH = 0.5
+"""Share of the first holds of streams in progress that must be left when another request is admitted, so that they can
+grow: a stream starts with less than its usual answer, and some answers are longer."""
 PATIENCE_MS = 10_000
 """Maximum time in ms that a request waits for room held by others; its own deadline may be sooner."""
 
@@ -142,6 +147,9 @@ class BudgetRoom:
         self.streams = WeakSet[object]()
         self.left = Latest[tuple[str, ...], Amount](LEFT_KNOWN)
         """What groups of accounts had left (by their ids) when the store last reported it."""
+        self.turn = asyncio.Lock()
+        self.growing = Counter[str]()
+        """Account id → what the requests in progress whose holds may grow held at first."""
 
     async def until_there_is(
         self, reserve: Callable[[], Awaitable[Reservation | Refused]], patience_ms: float
@@ -191,6 +199,8 @@ class BudgetHold(Struct, eq=False):
     """Attempts still being read on, with their estimate and the most each may cost."""
     waits: list[list[float]] = []
     """Start and end in ms of each attempt (see `waited_ms`)."""
+    _grows: Mapping[str, int] = {}
+    """What this request counts for in `BudgetRoom.growing`."""
     _extending: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises extensions of the reservation by hedged attempts."""
 
@@ -231,7 +241,7 @@ class BudgetHold(Struct, eq=False):
         if not self.bound.accounts:
             self.reservation = structs.replace(self.reservation, granted=ANY_AMOUNT.within(self.bound.caps))
             return None
-        granted = await self._store.reserve(self._request.id, self.bound.accounts, ask, at_ms)
+        granted = await self._reserve(ask, steps, at_ms)
         if isinstance(granted, Refused):
             granted = await self._wait(granted, ask, steps, patience_ms)
         if isinstance(granted, Refused):
@@ -240,6 +250,42 @@ class BudgetHold(Struct, eq=False):
         if self._request.stream:
             self._room.left.put(self._spending, granted.room)
         return None
+
+    async def _reserve(
+        self, ask: HoldRequest, steps: Sequence[Candidate], at_ms: int, *, sparing: bool = True
+    ) -> Reservation | Refused:
+        """Reserves `ask`; if `sparing`, only where what other requests hold can still grow."""
+        growing, first, granted = self._room.growing, steps[0].estimate, None
+        grows = {account.id: account.needs(ask.tight) for account in self.bound.spending if account.hard}
+        if sparing and growing:
+            spare = {name: int(GROWTH * growing[name]) for name in grows if name in growing}
+            ask = structs.replace(ask, spare=spare)
+        if not first.metered or first.blind:
+            grows = {}
+        growing.update(grows)  # at once, for those who ask before this is granted
+        self._grows = grows
+        try:
+            outcome = await self._store.reserve(self._request.id, self.bound.accounts, ask, at_ms)
+            granted = outcome if isinstance(outcome, Reservation) else None
+        finally:
+            if granted is None or first.whole.beyond(granted.granted) == Amount():
+                self._grow_no_more()
+        if isinstance(outcome, Refused) and _spared(outcome, ask):
+            return structs.replace(outcome, needed=outcome.left + 1)
+        return outcome
+
+    def _grow_no_more(self) -> None:
+        growing = self._room.growing
+        for account, amount in self._grows.items():
+            growing[account] -= amount
+            if not growing[account]:
+                del growing[account]
+        self._grows = {}
+
+    def released(self) -> None:
+        """Lets waiting requests try again, once the hold is settled."""
+        self._grow_no_more()
+        self._room.settled.set()
 
     @property
     def _spending(self) -> tuple[str, ...]:
@@ -260,23 +306,26 @@ class BudgetHold(Struct, eq=False):
         """Waits until there is room for an answer with its usual thinking. Returns a refusal at once, to be decided
         again, if there is room for a shorter answer or one with less thinking."""
 
-        async def again() -> Reservation | Refused:
+        async def again(sparing: bool) -> Reservation | Refused:
             known = [held_anew(step, self._request, self.learned, self.bound.thinking) for step in steps]
             fresh = self.ask(known, exactly=ask.shortest is not None)
-            outcome = await self._store.reserve(self._request.id, self.bound.accounts, fresh, now_ms())
-            return outcome if isinstance(outcome, Reservation) else _short(outcome, fresh)
+            async with self._room.turn:  # one after another, so that each counts those admitted before
+                outcome = await self._reserve(fresh, known, now_ms(), sparing=sparing)
+            return _short(outcome, fresh) if isinstance(outcome, Refused) and not outcome.passing else outcome
 
-        refused = _short(refused, ask)
+        refused = refused if refused.passing else _short(refused, ask)
         outcome: Reservation | Refused = refused
-        if refused.passing:
-            if not (await self._knowing_what_is_lent(refused)).passing:
-                patience_ms = min(patience_ms, LENT_PATIENCE_MS)
-            outcome = await self._room.until_there_is(again, patience_ms)
+        if refused.passing and not (await self._knowing_what_is_lent(refused)).passing:
+            patience_ms = min(patience_ms, LENT_PATIENCE_MS)
+        until = clock_ms() + patience_ms
+        for sparing in (True, False):
+            if isinstance(outcome, Refused) and (outcome.passing or (_spared(outcome, ask) and not sparing)):
+                outcome = await self._room.until_there_is(partial(again, sparing), until - clock_ms())
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
             # There will be no room for the usual thinking, so the request is answered with less.
             lower = structs.replace(ask, least=_least(steps))
             return await self._store.reserve(self._request.id, self.bound.accounts, lower, now_ms())
-        return outcome
+        return _short(outcome, ask, at_last=True) if isinstance(outcome, Refused) and outcome.passing else outcome
 
     def fit(self, step: Candidate) -> FittedRequest | None:
         """Returns how to ask `step` within what is left; None if there is no room for an answer."""
@@ -474,10 +523,18 @@ def _least(steps: Sequence[Candidate]) -> Amount:
     return Amount(min(map(_LEAST_USD, steps)), min(map(_LEAST_THINKING, steps)))
 
 
-def _short(refused: Refused, ask: HoldRequest) -> Refused:
-    """Marks a refusal as `short` if there is room for less than was decided, so that it is decided again."""
+def _spared(refused: Refused, ask: HoldRequest) -> bool:
+    """Whether only what other requests may still need is in the way."""
+    return refused.left >= refused.account.needs(ask.least)
+
+
+def _short(refused: Refused, ask: HoldRequest, *, at_last: bool = False) -> Refused:
+    """Marks a refusal as `short` if there is room for less than was decided, so that it is decided again. As long as
+    others hold more than is left, it waits for that, unless `at_last`."""
     unit, least = refused.account.unit, ask.shortest
     if least is None or unit not in GRANTED:
         return refused
     short = least.of(unit) <= refused.left < refused.needed
+    if short and not at_last and refused.left < refused.held - refused.lent:
+        return structs.replace(refused, needed=refused.left + 1)
     return structs.replace(refused, short=short, needed=least.usd if unit is Unit.USD else refused.needed)

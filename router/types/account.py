@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -157,6 +157,13 @@ class HoldRequest(Struct, frozen=True, kw_only=True):
     """Amount that a short answer needs, if `least` is for the answer as it was decided; None otherwise."""
     targets: tuple[str, ...] = ()
     """The targets of the request, if accounts for some of them only bind it: it is refused where these exclude all."""
+    spare: Mapping[str, int] = {}
+    """Account id → amount that has to be left beside `tight`, for streams in progress whose holds will grow."""
+
+    def needed(self, account: "Account") -> int:
+        """Returns what the account must have left."""
+        least, spare = account.needs(self.least), self.spare.get(account.id, 0)
+        return account.needs(self.tight) + spare if spare and least else least
 
     def granted(self, unit: Unit, left: int) -> int:
         """Returns what is granted if the accounts that bind all targets have `left`, which must be at least `least`."""

@@ -118,16 +118,15 @@ class RedisBudgets:
         self, request_id: str, accounts: Sequence[Account], ask: HoldRequest, now_ms: int
     ) -> tuple[list[str], list[Argument]]:
         """Returns the keys and arguments of reserve.lua."""
-        least, tight, whole = ask.least, ask.tight, ask.whole
         keys = [self._keys.requests + request_id, self._owned_key, self._keys.owners]
         arguments: list[Argument] = [request_id, self._journal.owner, now_ms, self._lease_ms]
-        arguments += (least.usd, tight.usd, whole.usd, least.thinking, tight.thinking, whole.thinking)
+        arguments += (ask.tight.usd, ask.whole.usd, ask.tight.thinking, ask.whole.thinking)
         targets = ask.targets if len(ask.targets) <= MAX_TARGETS else ()
         arguments.append((1 << len(targets)) - 1)
         for account in accounts:
             keys += (self._keys.accounts + account.id, self._keys.values + account.budget)
             arguments += _limits(account, account.window_start_ms, account.since_ms, targets)
-            arguments += (_keep_ms(account), account.value, account.size)
+            arguments += (_keep_ms(account), account.value, account.size, ask.needed(account))
         return keys, arguments
 
     def _granted(
@@ -138,7 +137,7 @@ class RedisBudgets:
             raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
         if code == 0:
             account = accounts[first - 1]
-            return Refused(account=account, spent=second, held=rest[0], needed=account.needs(ask.least))
+            return Refused(account=account, spent=second, held=rest[0], needed=ask.needed(account))
         pairs = list(zip(accounts, rest, strict=False))
         holds = tuple([account.hold(account.size or amount) for account, amount in pairs if amount >= 0])
         room = Amount(*rest[len(accounts) : len(accounts) + 2])

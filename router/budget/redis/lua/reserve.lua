@@ -1,8 +1,8 @@
 -- Holds in all accounts, or in none.
 -- KEYS: epoch, request, the owner's requests, owners; then for each account: itself, its budget's values.
--- ARGV: epoch, request id, owner, now, lease; least, tight and whole of usd, then of thinking tokens; a bit for each target
--- of the request (0: not needed); then for each account: id, unit (1 usd, 2 thinking), kind (all, soft, or the bits of its
--- targets), split (1 or 0), limit, window start, since, keep ms, value, size (0: as granted).
+-- ARGV: epoch, request id, owner, now, lease; tight and whole of usd, then of thinking tokens; a bit for each target of
+-- the request (0: not needed); then for each account: id, unit (1 usd, 2 thinking), kind (all, soft, or the bits of its
+-- targets), split (1 or 0), limit, window start, since, keep ms, value, size (0: as granted), what must be left.
 -- Reply: {1, usd, thinking, held in each account or -1 (what is left of one with a size), room for more usd and thinking};
 -- {0, account, spent, held}; {2} for a request seen before.
 if strange() then return EPOCH end
@@ -10,11 +10,10 @@ if redis.call('EXISTS', KEYS[2]) == 1 then return {2} end
 
 -- AMPLE is router.types.account.AMPLE. A rolling window has a hundred windows that count, of two fields each: with MANY
 -- the old ones go, not at once, since a clock may have jumped ahead and come back.
-local AMPLE, MANY, FIRST, WIDTH = 25, 400, 12, 10
+local AMPLE, MANY, FIRST, WIDTH = 25, 400, 10, 11
 local now = tonumber(ARGV[4])
-local least = {tonumber(ARGV[6]), tonumber(ARGV[9])}
-local tight = {tonumber(ARGV[7]), tonumber(ARGV[10])}
-local whole = {tonumber(ARGV[8]), tonumber(ARGV[11])}
+local tight = {tonumber(ARGV[6]), tonumber(ARGV[8])}
+local whole = {tonumber(ARGV[7]), tonumber(ARGV[9])}
 local room, accounts, lacking, refused = {}, {}, 0, nil
 
 for i = 1, (#KEYS - 4) / 2 do
@@ -23,8 +22,7 @@ for i = 1, (#KEYS - 4) / 2 do
   local spent, held, fresh = pot(key, start, since)
   local limit, targets = tonumber(ARGV[at + 5]), tonumber(kind)
   local left = limit - spent - held
-  local size = tonumber(ARGV[at + 10])
-  local needed = size > 0 and size or least[unit]
+  local size, needed = tonumber(ARGV[at + 10]), tonumber(ARGV[at + 11])
   local short = needed > 0 and left < needed
   if ARGV[at + 4] == '1' and shut(key, now) then return {0, i, spent, held} end
   if kind == 'all' then
@@ -39,7 +37,7 @@ for i = 1, (#KEYS - 4) / 2 do
   accounts[i] = {key, KEYS[4 + 2 * i], unit, kind, start, left, fresh, short, at, size}
 end
 
-if refused and lacking > 0 and lacking == tonumber(ARGV[12]) then return refused end
+if refused and lacking > 0 and lacking == tonumber(ARGV[10]) then return refused end
 
 local function granted(unit)
   local left, all_of_it = room[unit], whole[unit]
