@@ -204,7 +204,7 @@ class Budget(YamlPart):
 
     def limit_of(self, account: str) -> int:
         """Returns an account's limit in nano-USD or thinking tokens: the one set at run time, else the policy's."""
-        return self._limits.get(account) or self._limits.get(self.id) or self.limit if self._limits else self.limit
+        return self._limits.get(account, self._limits.get(self.id, self.limit)) if self._limits else self.limit
 
     @field_validator("timezone")
     @classmethod

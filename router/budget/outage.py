@@ -200,7 +200,7 @@ class OutageBudgets:
         if not isinstance(reservation, LocalReservation):
             return await self._store.extend(reservation, accounts, more, now_ms)
         parts = self._local.get(reservation.request_id, [])
-        growing = {account.id for account in (*accounts, *self._soft[reservation.request_id])}
+        growing = {account.id for account in (*accounts, *self._soft.get(reservation.request_id, ()))}
         bound = [(hold.unit, lease.left) for lease, hold in parts if hold.account in growing]
         grown = reservation.grown(growth(more, bound), growing)
         pairs = list(zip(parts, grown.holds, strict=False))

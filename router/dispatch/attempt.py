@@ -57,8 +57,7 @@ DEAF = 1.5
 ENVELOPE, PROBABLE = 1_024, 8_192
 """Maximum bytes of a stream around each token; the same for log probabilities (the token and 20 alternatives)."""
 REMARKS, FINDS, MEDIA = 65_536, 2**20, 2**24
-"""Bytes an answer may have regardless of its tokens: head, end and signatures; results of the provider's own tools;
-images and audio."""
+"""Bytes of an answer besides its tokens: head, end, signatures; results of the provider's tools; images and audio."""
 REPEATS, ECHOES = 4, 3
 """How often a Responses stream may repeat its whole text, and the request."""
 FASTEST_MS = 0.25

@@ -130,7 +130,7 @@ TRIES, SLACK = 3, 1.25
 """Maximum number of times a hold is extended for a step that does not fit, and the factor on what it needs."""
 LEFT_KNOWN, PROCESSES = 1_024, 4
 """Maximum number of account groups whose remaining amounts are cached; processes that may share one amount."""
-GROWTH = 0.5
+GROWTH = 0.8
 """Share of the first holds of streams in progress that must be left when another request is admitted, so that they can
 grow: a stream starts with less than its usual answer, and some answers are longer."""
 PATIENCE_MS = 10_000

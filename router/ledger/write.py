@@ -45,39 +45,17 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         sources = usage.source.value, usage.reasoning_source.value
         usage_columns = (*structs.astuple(usage)[: len(BUCKETS)], units, *sources, plain(tier) if tier else "")
     scores = [verdict.score for verdict in verdicts if verdict.score is not None] if verdicts else ()
-    return (
-        request_id,
-        number,
-        target.id,
-        target.model.id,
-        target.provider.id,
-        plain(attempt.model_served),
-        str(attempt.outcome),
-        attempt.status,
-        plain(attempt.finish_reason),
-        int(attempt.answered),
-        attempt.thinking,
-        attempt.started_ms,
-        attempt.total_ms,
-        attempt.first_ms,
-        *usage_columns,
-        attempt.region or (usage.region_served if usage else "") or target.region,
-        _json(usage.violations) if usage and usage.violations else "",
-        cost.nano,
-        cost.source.value,
-        cost.own,
-        cost.price_version,
-        int(cost.flagged),
-        joined(attempt.classes),
-        int(attempt.redacted),
-        region_source,
-        attempt.role,
-        int(attempt.passed_over),
-        min(scores, default=None),
-        _json({verdict.verifier: verdict.score for verdict in verdicts}) if verdicts else "",
-        cost.thinking,
-        cost.saved,
-    )
+    asked = request_id, number, target.id, target.model.id, target.provider.id, plain(attempt.model_served)
+    ended = str(attempt.outcome), attempt.status, plain(attempt.finish_reason), int(attempt.answered), attempt.thinking
+    times = attempt.started_ms, attempt.total_ms, attempt.first_ms
+    region = attempt.region or (usage.region_served if usage else "") or target.region
+    violations = _json(usage.violations) if usage and usage.violations else ""
+    price = cost.nano, cost.source.value, cost.own, cost.price_version, int(cost.flagged)
+    privacy = joined(attempt.classes), int(attempt.redacted), region_source
+    checks = _json({verdict.verifier: verdict.score for verdict in verdicts}) if verdicts else ""
+    judged = attempt.role, int(attempt.passed_over), min(scores, default=None), checks
+    beside = region, violations, *price, *privacy, *judged, cost.thinking, cost.saved
+    return *asked, *ended, *times, *usage_columns, *beside
 
 
 @lru_cache(4096)
@@ -116,33 +94,13 @@ def insert_held(
     limits, known = request.limits, decision.classification
     first = decision.plan.steps[0].target if decision.plan.steps else None
     tags = ",".join((*caller.tags, *limits.tags))
-    journal.add(
-        _SQL["birth"],
-        (
-            request.id,
-            now_ms,
-            held.usd,
-            held.thinking,
-            now_ms + LEASE_MS,
-            journal.owner,
-            request.endpoint.value,
-            request.model,
-            decision.plan.route,
-            int(request.stream),
-            caller.id,
-            limits.session,
-            tags,
-            known.data_class,
-            joined(known.classes),
-            decision.policy,
-            known.task.value,
-            known.difficulty,
-            known.app,
-            known.template,
-            first.id if first else None,  # stored in case the process dies before it settles the request
-            first.model.id if first else None,
-        ),
-    )
+    held_until = now_ms, held.usd, held.thinking, now_ms + LEASE_MS, journal.owner
+    asked = request.endpoint.value, request.model, decision.plan.route, int(request.stream)
+    sender = caller.id, limits.session, tags
+    classified = known.data_class, joined(known.classes), decision.policy, known.task.value, known.difficulty
+    # The first target is stored in case the process dies before it settles the request.
+    planned = known.app, known.template, first.id if first else None, first.model.id if first else None
+    journal.add(_SQL["birth"], (request.id, *held_until, *asked, *sender, *classified, *planned))
     journal.add(_SQL["decision"], (decision.id, now_ms, decision.policy, document.decode()))
 
 
@@ -204,27 +162,10 @@ def settle(
             tokens_out += usage.totals.output
             if usage.output_reasoning is not None:
                 reasoning = (reasoning or 0) + usage.output_reasoning
-    journal.change(
-        _SQL["settle"],
-        (
-            "settled" if attempts else "released",
-            target.id if target else None,
-            target.model.id if target else None,
-            status,
-            error,
-            cost,
-            thinking,
-            int(overrun),
-            ", ".join(lowered),
-            tokens_in,
-            tokens_out,
-            reasoning,
-            total_ms,
-            first_ms,
-            overhead_us,
-            request_id,
-        ),
-    )
+    state, names = "settled" if attempts else "released", (target.id, target.model.id) if target else (None, None)
+    charged = cost, thinking, int(overrun), ", ".join(lowered), tokens_in, tokens_out, reasoning
+    times = total_ms, first_ms, overhead_us
+    journal.change(_SQL["settle"], (state, *names, status, error, *charged, *times, request_id))
 
 
 def record(journal: Journal, decision_id: str, now_ms: int, policy: str, document: bytes) -> None:

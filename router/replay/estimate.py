@@ -215,9 +215,7 @@ def shifted(part: Part, changes: Differences, most: int) -> tuple[list[Line], li
 
 
 # What a replay can't know: texts by code. Each is reported with the number of requests that it affects.
-_TEXTS: dict[str, str] = table("replay/unknowns.yaml")
-
-CODES = tuple(_TEXTS)
+TEXTS: dict[str, str] = table("replay/unknowns.yaml")
 
 
 def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) -> list[Line]:
@@ -232,14 +230,14 @@ def unknowns(part: Part, changes: Differences, sides: Policies, expired: int) ->
         "behaviour": len(part.changed),
         "expired": expired,
     }
-    lines: list[Line] = [(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
+    lines: list[Line] = [(code, counts[code], text) for code, text in TEXTS.items() if counts.get(code)]
     # New choices with few or no recorded answers.
     to = part.changed["to"]
     for target, count in zip(part.targets, np.bincount(to[to >= 0], minlength=len(part.targets)).tolist(), strict=True):
         answers = part.totals.get(target, TargetTotals()).answers
         if count and answers < MIN_ANSWERS:
             code = "hardly_asked" if answers else "never_asked"
-            lines.append((code, count, _TEXTS[code].format(target=target, answers=answers)))
+            lines.append((code, count, TEXTS[code].format(target=target, answers=answers)))
     return lines
 
 

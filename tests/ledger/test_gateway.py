@@ -168,7 +168,7 @@ def test_a_gateway_that_was_killed_leaves_nothing_held_and_rows_that_are_as_book
 ) -> None:
     """Of one request the settlement, of another the birth, of a third its hold, and of a fourth both the birth and the
     settlement was committed here and not in the ledger. Two more waited for room: they held nothing."""
-    short = [{"id": "day", "limit_usd": 0.007, "window": "day"}]
+    short = [{"id": "day", "limit_usd": 0.0095, "window": "day"}]
     gateway = Process(tmp_path, policy(upstream.url) | {"budgets": short}, {SETTING: postgres.empty()}).start()
     ledger, budgets = ledger_of(gateway), SqliteLedger(gateway.ledger)
     with ExitStack() as clients:

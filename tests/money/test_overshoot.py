@@ -117,9 +117,10 @@ def test_500_at_once_get_what_is_there_for_10(gateway: Gateway, kind: str) -> No
 def test_streams_that_grow_share_what_is_there(gateway: Gateway, route: str, stream: bool) -> None:
     """None is stopped that would be billed to its end all the same."""
     replies = crowd(gateway, [Wish(route, {"stream": stream})] * 100)
-    served_and_refused(replies)
+    served, _ = served_and_refused(replies)
     assert within(gateway, route) > 0.8 * 0.5
     rows = [row_of(gateway, reply) for reply in replies]
+    assert sum(row["status"] == 200 and row["error"] == "budget_exceeded" for row in rows) <= served / 4
     assert {row["overrun"] for row in rows} == {0}
     assert route == "grows" or {attempt["usage_source"] for row in rows for attempt in row["attempts"]} == {"reported"}
 

@@ -17,7 +17,7 @@ import pytest
 
 from router.ledger.facts import LabelFilter
 from router.ledger.ledger import SqliteLedger
-from router.replay.estimate import CODES, Change, Effect
+from router.replay.estimate import TEXTS, Change, Effect
 from router.replay.read import NO_TARGET
 from router.replay.replay import DIMENSIONS, NAME, Replayed, as_report, replay, verdict
 from router.report.report import columns
@@ -362,7 +362,7 @@ def test_columns_and_tables_are_those_of_the_report(recorded: Gateway, past: Sql
 
 
 def test_every_code_field_and_filter_is_explained() -> None:
-    assert [row["code"] for row in rows(TEXT, "code", "these requests")] == list(CODES)
+    assert [row["code"] for row in rows(TEXT, "code", "these requests")] == list(TEXTS)
     names = [name for row in rows(TEXT, "field", "what it is") for name in row["field"].split(", ")]
     assert sorted(names) == sorted(field.name for field in msgspec.structs.fields(RequestProfile))
     (filters,) = [line for line in TEXT.splitlines() if line.startswith("| `--where")]

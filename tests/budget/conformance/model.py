@@ -82,9 +82,12 @@ class Model:
         return account.id in self.closed or ended
 
     def refuses(self, account: Account, ask: HoldRequest, now_ms: int) -> bool:
-        least = account.needs(ask.least)
-        binding = account.hard and not account.targets and least > 0
-        return self.shut(account, now_ms) or (binding and self.left(account) < least)
+        binding = account.hard and not account.targets and account.needs(ask.least) > 0
+        return self.shut(account, now_ms) or (binding and self.left(account) < self.needed(account, ask))
+
+    def needed(self, account: Account, ask: HoldRequest) -> int:
+        least, spare = account.needs(ask.least), ask.spare.get(account.id)
+        return account.needs(ask.tight) + spare if least and spare else least
 
     def granted(self, accounts: Sequence[Account], ask: HoldRequest) -> Amount:
         return Amount(*(self._granted(accounts, ask, unit) for unit in GRANTED))

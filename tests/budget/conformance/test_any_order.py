@@ -38,7 +38,8 @@ def accounts(now: int) -> dict[str, Account]:
 def asks(draw: st.DrawFn) -> HoldRequest:
     steps = [sorted(draw(st.tuples(AMOUNTS, AMOUNTS, AMOUNTS))) for _ in range(2)]
     least, tight, whole = zip(*steps, strict=True)
-    return HoldRequest(least=Amount(*least), tight=Amount(*tight), whole=Amount(*whole))
+    spare = draw(st.dictionaries(st.sampled_from(NAMES), AMOUNTS, max_size=2))
+    return HoldRequest(least=Amount(*least), tight=Amount(*tight), whole=Amount(*whole), spare=spare)
 
 
 class Orders(RuleBasedStateMachine):
@@ -84,7 +85,7 @@ class Orders(RuleBasedStateMachine):
         short = next((one for one in chosen if self.model.refuses(one, wanted, self.now)), None)
         if short is not None:
             found = self.model.balance(short)
-            needed = short.needs(wanted.least)
+            needed = self.model.needed(short, wanted)
             assert outcome == Refused(account=short, spent=found.spent, held=found.held, needed=needed)
             self.do(self.desk.opened.ended(name))
             return
@@ -97,8 +98,8 @@ class Orders(RuleBasedStateMachine):
     def check_holds(self, outcome: Reservation, chosen: Sequence[Account], wanted: HoldRequest) -> None:
         held = {hold.account: hold.amount for hold in outcome.holds}
         for at in chosen:
-            whole, least, left = at.needs(outcome.granted), wanted.least.of(at.unit), self.model.left(at)
-            if at.targets and left < least and least:
+            whole, needed, left = at.needs(outcome.granted), self.model.needed(at, wanted), self.model.left(at)
+            if at.targets and left < needed and wanted.least.of(at.unit):
                 assert at.id not in held
             else:
                 assert held[at.id] == max(0, min(whole, left if at.targets else whole))
