@@ -56,7 +56,7 @@ from router.types.price import nano_from_usd, usd_text
 from router.types.request import Caller, Request
 from router.types.target import Secret, Wire
 from router.workers.background import MeasuredPrices
-from router.workers.pool import Crew
+from router.workers.pool import Peers
 
 if TYPE_CHECKING:
     from router.budget.redis.server import LedgerTotals
@@ -158,8 +158,8 @@ class Stores:
 class GatewayProcess:
     """Everything that one process runs. Create it inside the event loop. `app` is the ASGI application."""
 
-    def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, crew: Crew) -> None:
-        self._settings, self._watcher, self.keyring, self._crew = settings, watcher, ring, crew
+    def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, peers: Peers) -> None:
+        self._settings, self._watcher, self.keyring, self._peers = settings, watcher, ring, peers
         self._ledger, self._started_s = ledger_of(settings), int(time.time())
         self._rows = self._ledger.open_journal()
         apart = settings.database_url is not None and settings.redis_url is None
@@ -172,7 +172,7 @@ class GatewayProcess:
         self._stores = Stores(settings.redis_url, self._journal, self._local, self._ledger, self._declared)
         self._budgets = self._stores.store
         self._breaker, self._loops_ms = LoopBreaker(config.loops, now_ms, self._journal), now_ms()
-        self._telemetry = crew.telemetry
+        self._telemetry = peers.telemetry
         self._health = Health(monotonic_s)
         self._http, self._litellm = HttpTransport(), LitellmTransport()
         self._reader = NamesReader()
@@ -183,7 +183,7 @@ class GatewayProcess:
         self._egress = EgressFilter(self._transports())
         self._secret = instance_secret(self._ledger)
         self._replicas = Replicas(self._secret.reveal().encode())
-        fleet = Fleet(self._replicas, lambda: crew.engines)
+        fleet = Fleet(self._replicas, lambda: peers.engines)
         dispatcher = Dispatcher(_ADAPTERS, self._egress, self._health, self._replicas)
         opinions = SecondOpinions(dispatcher, partial(self._telemetry.count, "second_opinions"))
         self._webhooks = Webhooks(self._egress)
@@ -263,7 +263,7 @@ class GatewayProcess:
             secret=self._secret,
             policy=self._config,
             health=self._health.snapshot,
-            engines=lambda: self._crew.engines,
+            engines=lambda: self._peers.engines,
             budgets=balances,
             in_flight=lambda: len(self._visits),
         )
@@ -278,7 +278,7 @@ class GatewayProcess:
             ],
             reports=[
                 lambda router: rest.metrics_routes(
-                    router, self._crew.values, lambda: self._crew.engines, store, declared
+                    router, self._peers.values, lambda: self._peers.engines, store, declared
                 ),
                 lambda router: rest.reports_routes(router, ledger, balances, lambda: self._config().targets),
             ],
@@ -297,7 +297,7 @@ class GatewayProcess:
 
     def state(self) -> dict[str, object]:
         """Returns the body of `/health/ready`."""
-        engines = self._crew.engines
+        engines = self._peers.engines
         unhealthy = self._health.snapshot()
         return {
             "ready": can_serve(self._config().targets.values(), engines),
@@ -323,7 +323,7 @@ class GatewayProcess:
             self._telemetry.in_flight, self._telemetry.ledger = len(self._visits), self._journal.available
             self._telemetry.health = self._health.snapshot()
             self._telemetry.tally()
-            self._http.end(self._replicas.hear(self._crew.engines))
+            self._http.end(self._replicas.hear(self._peers.engines))
             await asyncio.to_thread(self._local.checkpoint)
             # While the ledger can't be read, the known keys stay in force.
             with suppress(StoreUnavailable):

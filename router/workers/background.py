@@ -22,9 +22,9 @@ from router.types.target import EngineState
 # Meters the local engines. Their work per hour and the measured prices of their tokens go into the ledger, where every
 # process of every gateway reads them.
 
-READ_S = 0.5
+READ_EVERY_S = 0.5
 """Seconds between two reads of the engines' loads."""
-KEEP_S = 10.0
+WRITE_EVERY_S = 10.0
 """Seconds between two writes, and so the most that is lost if the gateway is killed."""
 _log = logging.getLogger("lowpass")
 
@@ -37,61 +37,61 @@ class Metering:
         ledger: Ledger,
         engines: Sequence[tuple[EngineSpec, int]],
         states: Callable[[], Sequence[EngineState]],
-        read_s: float = READ_S,
-        keep_s: float = KEEP_S,
+        read_s: float = READ_EVERY_S,
+        write_s: float = WRITE_EVERY_S,
     ) -> None:
         """`engines` are given with the cost of all their replicas in nano-USD per hour; 0 if unknown."""
         self._ledger, self._engines, self._states = ledger, engines, states
-        self._read_s, self._keep_s = read_s, keep_s
+        self._read_s, self._write_s = read_s, write_s
         self._metered: dict[str, Metered] = {}
         self._hours: dict[tuple[str, int], EngineHour] = {}
         self._prices: list[EnginePrice] = []
-        self._ended = asyncio.Event()
-        self._life: asyncio.Future[None] | None = None
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Future[None] | None = None
 
     def launch(self) -> None:
         if self._engines:
-            self._life = asyncio.ensure_future(self._meter())
-            self._life.add_done_callback(_tell)
+            self._task = asyncio.ensure_future(self._run_until_stopped())
+            self._task.add_done_callback(_log_failure)
 
     async def stop(self) -> None:
         """Stops metering and writes what was measured."""
-        self._ended.set()
-        if self._life is not None:
-            await asyncio.wait([self._life])
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
-    async def _meter(self) -> None:
+    async def _run_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
-        known: dict[str, EnginePrice] = {}
+        priced: dict[str, EnginePrice] = {}
         with suppress(LedgerUnavailable):  # without a ledger, assume that no price was in force
-            known = in_force(await asyncio.to_thread(self._newest))
+            priced = in_force(await asyncio.to_thread(self._read_prices))
         self._metered = {
-            spec.name: Metered(spec, hourly, GATEWAY, known.get(spec.name)) for spec, hourly in self._engines
+            spec.name: Metered(spec, hourly, GATEWAY, priced.get(spec.name)) for spec, hourly in self._engines
         }
-        await self._keep()
-        due = loop.time() + self._keep_s
-        while not self._ended.is_set():
+        await self._write_measurements()
+        write_at = loop.time() + self._write_s
+        while not self._stopping.is_set():
             for state in self._states():
                 if state.name in self._metered:
                     self._metered[state.name].read(state.replica, state.load)
-            if loop.time() >= due:
-                await self._keep()
-                due = loop.time() + self._keep_s
+            if loop.time() >= write_at:
+                await self._write_measurements()
+                write_at = loop.time() + self._write_s
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), self._read_s)
-        await self._keep()
+                await asyncio.wait_for(self._stopping.wait(), self._read_s)
+        await self._write_measurements()
 
-    def _newest(self) -> list[EnginePrice]:
+    def _read_prices(self) -> list[EnginePrice]:
         with self._ledger.reading() as connection:
             return newest(connection)
 
-    async def _keep(self) -> None:
+    async def _write_measurements(self) -> None:
         """Writes new hours and prices. If that fails, they are written next time."""
         now = now_ms()
         for metered in self._metered.values():
             if (hour := metered.hour(now)) is not None:
-                at = (hour.engine, hour.hour)
-                self._hours[at] = added(self._hours[at], hour) if at in self._hours else hour
+                hour_key = (hour.engine, hour.hour)
+                self._hours[hour_key] = added(self._hours[hour_key], hour) if hour_key in self._hours else hour
             if (price := metered.price(now)) is not None:
                 self._prices.append(price)
         hours, prices = tuple(self._hours.values()), tuple(self._prices)
@@ -106,9 +106,9 @@ class Metering:
         self._prices.clear()
 
 
-def _tell(life: asyncio.Future[None]) -> None:
+def _log_failure(task: asyncio.Future[None]) -> None:
     """Logs a bug in metering, which costs the measurement and nothing else."""
-    error = None if life.cancelled() else life.exception()
+    error = None if task.cancelled() else task.exception()
     if error is not None:
         _log.error("local engines are not metered any more, prices stay as they are", exc_info=error)
 
@@ -149,17 +149,17 @@ class Upkeep:
         """`keep_ms` is how long rows are kept; None for ever."""
         self._ledger, self._keep_ms, self._every_s = ledger, keep_ms, every_s
         self._process: Process | None = None
-        self._life: asyncio.Future[None] | None = None
+        self._task: asyncio.Future[None] | None = None
 
     def launch(self) -> None:
-        self._life = asyncio.ensure_future(self._run_forever())
+        self._task = asyncio.ensure_future(self._run_forever())
 
     async def stop(self) -> None:
         """Kills the upkeep process, which may end at any moment, and seals what was settled last. Call it after the
         workers have ended."""
-        if self._life is not None:
-            self._life.cancel()
-            await asyncio.wait([self._life])
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -189,9 +189,9 @@ class Upkeep:
             start_new_session=True,
         )
         assert process.stderr is not None  # noqa: S101
-        complaint = await process.stderr.read()
+        stderr_bytes = await process.stderr.read()
         status = await process.wait()
         self._process = None
         if status:
-            reason = (complaint.decode(errors="replace").strip().splitlines() or [f"exit status {status}"])[-1]
+            reason = (stderr_bytes.decode(errors="replace").strip().splitlines() or [f"exit status {status}"])[-1]
             raise OSError(reason)

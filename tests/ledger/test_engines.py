@@ -146,7 +146,7 @@ def metered(
     ledger: Ledger, until: Callable[[], object], states: States, spec: EngineSpec = SPEC, hourly: int = 2 * USD
 ) -> None:
     async def work() -> None:
-        metering = Metering(ledger, [(spec, hourly)], states, read_s=0.001, keep_s=0.02)
+        metering = Metering(ledger, [(spec, hourly)], states, read_s=0.001, write_s=0.02)
         metering.launch()
         while not until():  # noqa: ASYNC110 - it is the ledger that is waited for
             await asyncio.sleep(0.01)
