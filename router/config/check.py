@@ -77,7 +77,7 @@ def check_outcomes(source: YamlFile, policy: Policy, targets: Iterable[str]) -> 
         if row.judge is not None and row.judge.target not in known:
             source.report_unknown((*loc, "judge", "target"), "target", row.judge.target, known)
         for mistake in mistakes(row.verifiers, row.judge, row.strategy.names()):
-            source.report((*loc, *mistake.at), mistake.problem, mistake.remedy)
+            source.report((*loc, *mistake.path), mistake.problem, mistake.remedy)
         if (
             isinstance(row.strategy, CascadeStrategy)
             and not row.verifiers

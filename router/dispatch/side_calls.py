@@ -27,8 +27,8 @@ from router.outcomes.verify import (
     InvalidReply,
     VerifierPool,
     VerifierPorts,
+    child_works,
     verify_all,
-    works,
 )
 from router.types.attempt import Call, ErrorKind, UpstreamRequest, VerifierRequest, Verify
 from router.types.attempt import Verdict as OutcomeVerdict
@@ -139,7 +139,7 @@ class Verifiers:
 
     def adopt(self, every: Iterable[Verifier]) -> None:
         """Starts the child processes of all verifiers in the policy in force, and ends all others."""
-        self._pool.keep(works(every))
+        self._pool.start_only(child_works(every))
 
     def of(self, verifiers: Sequence[Verifier], guard: ClassGuard) -> Verify:
         """Returns a function that runs `verifiers`. `guard`: of the policy under which the request was decided."""
@@ -164,7 +164,7 @@ class Verifiers:
         headers = (*_HEADERS, ("authorization", key)) if key else _HEADERS
         request = UpstreamRequest("POST", verifier.path, headers, body)
         # All classes bind, since placeholders in the answer have been replaced by the values again.
-        outbound = OutboundRequest(guard, verifier.place, request, query.classes, region=query.request.limits.region)
+        outbound = OutboundRequest(guard, verifier.target, request, query.classes, region=query.request.limits.region)
         try:
             with closing(await self._egress.send(outbound, _within(verifier.timeout_ms), _unnoted)) as response:
                 if response.status != 200:

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from router.errors import mistake
 from router.outcomes.judge import Judge
 from router.outcomes.verifiers import (
-    AnswerShape,
+    CheckModel,
     Empty,
     Exact,
     JsonSchema,
@@ -26,7 +26,7 @@ from router.outcomes.verifiers import (
     Regex,
     ToolCallValid,
     Truncated,
-    VerifierPart,
+    VerifierBase,
 )
 from router.types.target import Model, Provider, Target, Terms, Wire
 from router.types.yaml_model import form
@@ -36,7 +36,7 @@ from router.types.yaml_model import form
 _ADDRESS: Any = re2.compile(r"https?://[^\s/?#@]+(/[^\s#]*)?")
 
 
-def _reached(url: str) -> str:
+def _valid_address(url: str) -> str:
     try:
         valid = _ADDRESS.fullmatch(url) is not None and url.isascii() and urlsplit(url).port != 0
     except ValueError:
@@ -46,7 +46,7 @@ def _reached(url: str) -> str:
     return url
 
 
-def _in_the_calendar(text: str) -> str:
+def _valid_date(text: str) -> str:
     try:
         date.fromisoformat(text)
     except ValueError:
@@ -54,11 +54,11 @@ def _in_the_calendar(text: str) -> str:
     return text
 
 
-Url = Annotated[str, AfterValidator(_reached)]
-Date = Annotated[str, form("date"), AfterValidator(_in_the_calendar)]
+Url = Annotated[str, AfterValidator(_valid_address)]
+Date = Annotated[str, form("date"), AfterValidator(_valid_date)]
 
 
-class VerifierTerms(AnswerShape):
+class VerifierTerms(CheckModel):
     """What the verifier's operator guarantees, in a target's terms; what is left out is not promised."""
 
     training: bool | None = Field(None, description="It may train on what it is told.")
@@ -68,7 +68,7 @@ class VerifierTerms(AnswerShape):
     expires: Date | None = Field(None, description="From this day on (UTC) it is told nothing.")
 
     @model_validator(mode="after")
-    def _vouched(self) -> Self:
+    def _check_evidence(self) -> Self:
         claims = self.training is False or self.retention_days is not None or self.baa
         if claims and not self.evidence:
             raise mistake("vouched for", 'add evidence: "the contract that says so"')
@@ -85,7 +85,7 @@ class VerifierTerms(AnswerShape):
         )
 
 
-class HttpVerifier(VerifierPart):
+class HttpVerifier(VerifierBase):
     """Is sent `{answer, expected, request_id, target}` by POST; replies `{"score": 0 … 1}` or `{"passed": true}`."""
 
     kind: Literal["http"]
@@ -99,7 +99,7 @@ class HttpVerifier(VerifierPart):
     terms: VerifierTerms = VerifierTerms()
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_consistency(self) -> Self:
         key = self.api_key.get_secret_value() if self.api_key else ""
         if any(not "!" <= character <= "~" for character in key):
             raise mistake("reachable with its key", "set api_key without blanks and line breaks")
@@ -108,7 +108,7 @@ class HttpVerifier(VerifierPart):
         return self
 
     @cached_property
-    def place(self) -> Target:
+    def target(self) -> Target:
         """The verifier as a target, as the egress filter sees it."""
         parts = urlsplit(self.url)
         base = f"{parts.scheme}://{parts.netloc}"
@@ -126,12 +126,12 @@ class HttpVerifier(VerifierPart):
 
 # Python verifier: a function of the operator's, run in a process of its own.
 
-_NAMED: Any = re2.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_MODULE_AND_FUNCTION: Any = re2.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
-def _installed(function: str) -> str:
+def _importable_function(function: str) -> str:
     """Checks that the function's package exists, without importing it, since that would run its code here."""
-    if _NAMED.fullmatch(function) is None:
+    if _MODULE_AND_FUNCTION.fullmatch(function) is None:
         raise mistake("a function of a module", 'write it like "my_checks.answers:is_right"')
     package = function.partition(":")[0].partition(".")[0]
     if PathFinder.find_spec(package, [os.getcwd(), *sys.path]) is None and package not in sys.builtin_module_names:
@@ -140,10 +140,10 @@ def _installed(function: str) -> str:
     return function
 
 
-Function = Annotated[str, AfterValidator(_installed)]
+Function = Annotated[str, AfterValidator(_importable_function)]
 
 
-class PythonVerifier(VerifierPart):
+class PythonVerifier(VerifierBase):
     """Calls `function(answer: dict, request: dict) -> bool | float | None`, which may hang, crash or fill memory."""
 
     kind: Literal["python"]
@@ -165,21 +165,21 @@ Verifier = Annotated[
 
 
 class VerifierMistake(Struct, frozen=True):
-    """A mistake in a route's checks. `at`: keys and indexes from the route down to the value."""
+    """A mistake in a route's checks. `path`: keys and indexes from the route down to the value."""
 
-    at: tuple[str | int, ...]
+    path: tuple[str | int, ...]
     problem: str
     remedy: str
 
 
 def mistakes(verifiers: Sequence[Verifier], judge: Judge | None, targets: Sequence[str]) -> Iterator[VerifierMistake]:
     """Yields the mistakes of a route's checks. `targets`: the route's own."""
-    named: dict[str, int] = {}
-    for place, verifier in enumerate(verifiers):
-        if verifier.name in named:
+    index_by_name: dict[str, int] = {}
+    for index, verifier in enumerate(verifiers):
+        if verifier.name in index_by_name:
             problem = f"two verifiers are named '{verifier.name}': nobody could tell what each of them said"
-            yield VerifierMistake(("verifiers", place), problem, "give one of them a label")
-        named[verifier.name] = place
+            yield VerifierMistake(("verifiers", index), problem, "give one of them a label")
+        index_by_name[verifier.name] = index
     if judge is not None and set(targets) <= {judge.target}:
         problem = f"{judge.target} would only judge its own answers, and those are not judged"
         yield VerifierMistake(("judge", "target"), problem, "name another target")

@@ -10,22 +10,22 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct, field
 
-from router.outcomes.judge import Kept, Trust
+from router.outcomes.judge import JudgeRecord, Trust
 from router.types.attempt import CLIENT, PASSED, Alarm, LoggedOutcome, Outcome
 from router.types.clock import clock_ms
 from router.types.request import tenant_of
 from router.types.target import Task
 
-NAME = "pass_rates"
+SNAPSHOT_NAME = "pass_rates"
 BATCH = 2_000
 """Maximum number of rows read at once; the rest wait for the next tick."""
-SLICE = 50
+ROWS_PER_TURN = 50
 """Number of rows after which other tasks of the event loop run."""
-PATIENCE_MS = 15_000
+GAP_WAIT_MS = 15_000
 """Time in ms for which a missing position is waited for; longer than a commit may take."""
 MOST_REPLAYED = 200_000
 """Maximum number of rows read without a snapshot; older ones have almost no weight."""
-SAVE_EVERY = 300
+TICKS_PER_SNAPSHOT = 300
 """Number of ticks between two snapshots."""
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class _Snapshot(Struct, frozen=True):
     settled: int
     ahead: list[int]
     rates: bytes
-    judges: Mapping[str, Kept]
+    judges: Mapping[str, JudgeRecord]
 
 
 class LogTail:
@@ -77,16 +77,16 @@ class LogTail:
     def ahead(self) -> list[int]:
         return sorted(self._ahead)
 
-    def new(self, rows: Sequence[LoggedOutcome], now_ms: float) -> list[LoggedOutcome]:
+    def unread_of(self, rows: Sequence[LoggedOutcome], now_ms: float) -> list[LoggedOutcome]:
         """Returns the rows that were not read before."""
-        new_rows = [row for row in rows if row.position > self.settled and row.position not in self._ahead]
-        self._ahead |= {row.position: now_ms for row in new_rows}
+        unread = [row for row in rows if row.position > self.settled and row.position not in self._ahead]
+        self._ahead |= {row.position: now_ms for row in unread}
         for position in self.ahead:
-            if position > self.settled + 1 and now_ms - self._ahead[position] < PATIENCE_MS:
+            if position > self.settled + 1 and now_ms - self._ahead[position] < GAP_WAIT_MS:
                 break
             self.settled = position
             del self._ahead[position]
-        return new_rows
+        return unread
 
 
 class Learning(Struct, eq=False):
@@ -99,54 +99,54 @@ class Learning(Struct, eq=False):
     _rates: OutcomeLearner
     _trust: Trust
     _counts: Counts
-    _watch: Callable[[Outcome], Alarm | None]
-    _tell: Callable[[Alarm, str], object]
+    _detect_drift: Callable[[Outcome], Alarm | None]
+    _report_alarm: Callable[[Alarm, str], object]
     _tail: LogTail = field(default_factory=LogTail)
     _ticks: int = 0
-    _unsaved: int = 0
+    _rows_since_save: int = 0
     _caught_up: bool = False
 
     async def start(self) -> None:
         """Restores the last snapshot and reads the first rows after it; later ticks read the rest."""
-        saved = await asyncio.to_thread(self._log.load, NAME)
-        if saved is None or not self._restore(saved[1]):
+        snapshot = await asyncio.to_thread(self._log.load, SNAPSHOT_NAME)
+        if snapshot is None or not self._restore(snapshot[1]):
             self._tail = LogTail(max(0, await asyncio.to_thread(self._log.newest) - MOST_REPLAYED))
         await self._read()
 
     async def tick(self) -> None:
         await self._read()
         self._ticks += 1
-        if self._ticks % SAVE_EVERY == 0:
+        if self._ticks % TICKS_PER_SNAPSHOT == 0:
             self.save()
 
     def save(self) -> None:
         """Saves a snapshot for the next start of any gateway."""
-        if not self._unsaved:
+        if not self._rows_since_save:
             return
-        self._unsaved = 0
-        state = _Snapshot(self._tail.settled, self._tail.ahead, self._rates.state(), self._trust.kept())
-        self._log.save(NAME, self._tail.settled, msgspec.msgpack.encode(state))
+        self._rows_since_save = 0
+        state = _Snapshot(self._tail.settled, self._tail.ahead, self._rates.state(), self._trust.snapshot())
+        self._log.save(SNAPSHOT_NAME, self._tail.settled, msgspec.msgpack.encode(state))
 
-    def alarm(self, alarm: Alarm, place: str) -> None:
-        """Widens the estimates of a target that changed. `place`: the same in every gateway that finds the same change.
+    def alarm(self, alarm: Alarm, position: str) -> None:
+        """Widens the estimates of a target that changed. `position`: the same in each gateway that finds this change.
 
         Alarms from rows that predate this process are not reported again.
         """
         self._rates.widen(alarm.target)
         if self._caught_up:
-            self._tell(alarm, place)
+            self._report_alarm(alarm, position)
 
     async def _read(self) -> None:
-        since, most = self._tail.settled, BATCH + len(self._tail.ahead)
-        rows = await asyncio.to_thread(self._log.since, since, most)
-        for number, row in enumerate(self._tail.new(rows, clock_ms())):
-            self._learn(row)
-            if number % SLICE == SLICE - 1:
+        since, row_limit = self._tail.settled, BATCH + len(self._tail.ahead)
+        rows = await asyncio.to_thread(self._log.since, since, row_limit)
+        for number, row in enumerate(self._tail.unread_of(rows, clock_ms())):
+            self._learn_from_row(row)
+            if number % ROWS_PER_TURN == ROWS_PER_TURN - 1:
                 await asyncio.sleep(0)
-        self._caught_up = self._caught_up or len(rows) < most
+        self._caught_up = self._caught_up or len(rows) < row_limit
 
-    def _learn(self, row: LoggedOutcome) -> None:
-        self._unsaved += 1
+    def _learn_from_row(self, row: LoggedOutcome) -> None:
+        self._rows_since_save += 1
         self._trust.observe(row)
         try:
             learned = [outcome for outcome in outcomes(row) if self._rates.observe(outcome)]
@@ -158,20 +158,20 @@ class Learning(Struct, eq=False):
         # Not from clients: their traffic and standards may change. Not from repeated scores, which are no new evidence.
         tenant = tenant_of(row.template) if row.source.startswith(CLIENT) else ""
         if learned and learned[-1].weight > 0 and row.decides and row.was_score is None and not tenant:
-            alarm = self._watch(learned[-1])
+            alarm = self._detect_drift(learned[-1])
             if alarm is not None:
                 self.alarm(alarm, str(row.position))
 
     def _restore(self, state: bytes) -> bool:
         try:
-            saved = msgspec.msgpack.decode(state, type=_Snapshot)
+            snapshot = msgspec.msgpack.decode(state, type=_Snapshot)
         except msgspec.DecodeError:
             return False
-        if not self._rates.restore(saved.rates):
+        if not self._rates.restore(snapshot.rates):
             _log.info("what was learned before is of another form: it is learned anew from the log")
             return False
-        self._tail = LogTail(saved.settled, saved.ahead, clock_ms())
-        self._trust.restore(saved.judges)
+        self._tail = LogTail(snapshot.settled, snapshot.ahead, clock_ms())
+        self._trust.restore(snapshot.judges)
         return True
 
 
@@ -182,9 +182,9 @@ def outcomes(row: LoggedOutcome) -> Iterator[Outcome]:
         return
     traits = b64decode(row.traits, validate=True)
     was_ms = row.given_ms if row.was_ms is None else row.was_ms
-    for given, weight, at_ms in ((row.was_score, -row.was_weight, was_ms), (row.score, row.weight, row.given_ms)):
+    for stated, weight, at_ms in ((row.was_score, -row.was_weight, was_ms), (row.score, row.weight, row.given_ms)):
         # A pass that does not decide changes nothing, so it counts as the expected rate.
-        score = given if row.decides or given is None or given < PASSED else row.expected
+        score = stated if row.decides or stated is None or stated < PASSED else row.expected
         if score is not None and weight != 0:
             yield Outcome(
                 request_id=row.request_id,

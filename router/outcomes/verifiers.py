@@ -24,11 +24,11 @@ Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*
 Milliseconds = Annotated[int, Field(gt=0, le=60_000)]
 
 
-class AnswerShape(BaseModel):
+class CheckModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
 
 
-class VerifierPart(AnswerShape):
+class VerifierBase(CheckModel):
     """Base of all verifiers; subclasses define `kind`."""
 
     label: Label | None = Field(None, description="Its name in rows and metrics; else its kind.")
@@ -59,19 +59,19 @@ def field(request: Request, name: str) -> Any:
 def expected(request: Request) -> tuple[str, ...]:
     """Returns the accepted answers: `metadata.expected` is a text, a number, or a list of these."""
     metadata = field(request, "metadata")
-    value = metadata.get(EXPECTED) if isinstance(metadata, dict) else None
-    values = value if isinstance(value, list) else [value]
-    return tuple(str(right) for right in values if isinstance(right, str | int | float) and not isinstance(right, bool))
+    accepted = metadata.get(EXPECTED) if isinstance(metadata, dict) else None
+    listed = accepted if isinstance(accepted, list) else [accepted]
+    return tuple(str(item) for item in listed if isinstance(item, str | int | float) and not isinstance(item, bool))
 
 
-def calls_only(answer: AnswerChoice) -> bool:
+def only_calls_tools(answer: AnswerChoice) -> bool:
     """Returns whether the answer only calls tools, so that there is no text to judge yet."""
     return bool(answer.tool_calls) and not answer.text.strip()
 
 
-# JSON Schema over model output. Schemas come from clients and may not terminate: run `holds` in a child process.
+# JSON Schema over model output. Schemas come from clients and may not terminate: run `all_valid` in a child process.
 
-BACKTRACK = 100_000
+MOST_BACKTRACKING = 100_000
 """Maximum number of backtracking steps per `pattern`."""
 
 
@@ -82,18 +82,18 @@ class SchemaClaim(Struct, frozen=True):
     value: str
 
 
-class WrongSchema(ValueError):
+class InvalidSchema(ValueError):
     """Raised for an invalid schema or an external reference. Names the place, never its content."""
 
 
-def holds(claims: Sequence[SchemaClaim]) -> bool:
-    """Returns whether all values are valid. Raises `WrongSchema` and `msgspec.DecodeError`."""
+def all_valid(claims: Sequence[SchemaClaim]) -> bool:
+    """Returns whether all values are valid. Raises `InvalidSchema` and `msgspec.DecodeError`."""
     return all(validator(claim.schema).is_valid(msgspec.json.decode(claim.value)) for claim in claims)
 
 
 def child(rows: object) -> bool:
-    """Calls `holds` on decoded JSON, in a child process."""
-    return holds(msgspec.convert(rows, list[SchemaClaim]))
+    """Calls `all_valid` on decoded JSON, in a child process."""
+    return all_valid(msgspec.convert(rows, list[SchemaClaim]))
 
 
 @lru_cache(maxsize=256)
@@ -101,23 +101,23 @@ def validator(schema: str) -> Any:
     """Compiles a schema; references are never fetched. Imports the library here, since gateways rarely need it."""
     import jsonschema_rs
 
-    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK)
+    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=MOST_BACKTRACKING)
     try:
-        return jsonschema_rs.validator_for(msgspec.json.decode(schema), pattern_options=options, retriever=_refused)
+        return jsonschema_rs.validator_for(msgspec.json.decode(schema), pattern_options=options, retriever=_deny_fetch)
     except jsonschema_rs.ValidationError as error:
-        raise WrongSchema("/".join(map(str, error.instance_path)) or "its top") from None
+        raise InvalidSchema("/".join(map(str, error.instance_path)) or "its top") from None
     except ValueError:
-        raise WrongSchema("a reference") from None
+        raise InvalidSchema("a reference") from None
 
 
-def _refused(uri: str) -> Any:
+def _deny_fetch(uri: str) -> Any:
     raise ValueError("not fetched")
 
 
 # Whether there is an answer at all.
 
 
-class Empty(VerifierPart):
+class Empty(VerifierBase):
     """Fails blank answers; tool calls and refusals count as answers."""
 
     kind: Literal["empty"]
@@ -129,28 +129,28 @@ class Empty(VerifierPart):
 
 # Whether the last number of an answer is the one that the client expects.
 
-MOST_CHARS = 20_000
+MOST_SEARCHED = 20_000
 """Maximum characters searched, from the end of the answer."""
 _BOXED: Any = re2.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
-_MARKED: Any = re2.compile(r"####\s*([^\n]+)")
+_AFTER_HASHES: Any = re2.compile(r"####\s*([^\n]+)")
 _FRACTION: Any = re2.compile(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
 _MARK = r"[,.'\x{2019}\x{00a0}\x{202f}]"
 """Separators between groups of three digits in some country."""
-_GROUPS = rf"[-+]?\d{{1,3}}({_MARK})\d{{3}}(?:{_MARK}\d{{3}})*([.,]\d+)?"
+_GROUPED_NUMBER = rf"[-+]?\d{{1,3}}({_MARK})\d{{3}}(?:{_MARK}\d{{3}})*([.,]\d+)?"
 _LONGEST: Any = re2.Options()
 _LONGEST.longest_match = True
 _NUMBER: Any = re2.compile(
     rf"[-+]?(?:\d{{1,3}}(?:{_MARK}\d{{3}})+(?:[.,]\d+)?|\d*[.,]\d+|\d+)(?:[eE][-+]?\d{{1,3}})?(?:\s*/\s*\d+)?", _LONGEST
 )
-_GROUPED: Any = re2.compile(_GROUPS)
-_SIGNS = str.maketrans({"\u2212": "-", "\uff0d": "-", "\u066b": ".", "\u066c": ","})
-_DIGITS = str.maketrans(
+_GROUPED: Any = re2.compile(_GROUPED_NUMBER)
+_TO_ASCII_SIGNS = str.maketrans({"\u2212": "-", "\uff0d": "-", "\u066b": ".", "\u066c": ","})
+_TO_ASCII_DIGITS = str.maketrans(
     {chr(zero + value): str(value) for zero in (0x660, 0x6F0, 0x966, 0xFF10) for value in range(10)}
 )
 """Maps Arabic, Persian, Devanagari and full-width digits to ASCII."""
 
 
-class Number(VerifierPart):
+class Number(VerifierBase):
     """Compares the answer's last number with the request's `metadata.expected`; without one it does not apply."""
 
     kind: Literal["number"]
@@ -160,10 +160,10 @@ class Number(VerifierPart):
     )
 
     def check(self, request: Request, answer: AnswerChoice) -> float | None:
-        right = [value for text in expected(request) for value in _meant(text.strip())]
-        if not right or calls_only(answer):
+        expected_values = [value for text in expected(request) for value in _expected_values(text.strip())]
+        if not expected_values or only_calls_tools(answer):
             return None
-        pairs = ((given, value) for given in last(answer.text) for value in right)
+        pairs = ((given, value) for given in last_numbers(answer.text) for value in expected_values)
         return float(
             any(abs(given - value) <= max(self.tolerance, self.relative * abs(value)) for given, value in pairs)
         )
@@ -171,80 +171,80 @@ class Number(VerifierPart):
 
 def boxed(text: str) -> list[str]:
     """Returns the contents of each \\boxed{…}."""
-    return [match[1] for match in _BOXED.finditer(text[-MOST_CHARS:])]
+    return [match[1] for match in _BOXED.finditer(text[-MOST_SEARCHED:])]
 
 
-def last(text: str) -> set[Decimal]:
+def last_numbers(text: str) -> set[Decimal]:
     """Returns the readings of the number in the last box, else after the last ####, else of the last number."""
-    end = text[-MOST_CHARS:]
-    for marked in (boxed(end), [match[1] for match in _MARKED.finditer(end)]):
-        if marked:
-            end = marked[-1]
+    searched = text[-MOST_SEARCHED:]
+    for found in (boxed(searched), [match[1] for match in _AFTER_HASHES.finditer(searched)]):
+        if found:
+            searched = found[-1]
             break
-    numbers = list(_NUMBER.finditer(_plain(end)))
-    return readings(numbers[-1][0]) if numbers else set()
+    numbers = list(_NUMBER.finditer(_in_plain_form(searched)))
+    return number_values(numbers[-1][0]) if numbers else set()
 
 
-def readings(text: str) -> set[Decimal]:
+def number_values(text: str) -> set[Decimal]:
     """Returns the values that a number may have, since 1.234 may also be 1,234; empty if it is none."""
-    number = _plain(text).strip().strip("$€£¥%").strip()
-    whole = _NUMBER.fullmatch(number)
-    return set(_values(number)) if whole else set()
+    number = _in_plain_form(text).strip().strip("$€£¥%").strip()
+    is_number = _NUMBER.fullmatch(number)
+    return set(_decimal_values(number)) if is_number else set()
 
 
-def _meant(text: str) -> set[Decimal]:
+def _expected_values(text: str) -> set[Decimal]:
     """Returns the values of an expected number: just one for a plain number."""
     try:
         value = Decimal(text)
     except InvalidOperation:
-        return readings(text)
+        return number_values(text)
     return {value} if value.is_finite() else set()
 
 
-def _plain(text: str) -> str:
-    return str(_FRACTION.sub(r"\1/\2", text.translate(_SIGNS).translate(_DIGITS)))
+def _in_plain_form(text: str) -> str:
+    return str(_FRACTION.sub(r"\1/\2", text.translate(_TO_ASCII_SIGNS).translate(_TO_ASCII_DIGITS)))
 
 
-def _values(number: str) -> Iterator[Decimal]:
-    above, _, below = number.partition("/")
-    for written in _written(above.strip()):
+def _decimal_values(number: str) -> Iterator[Decimal]:
+    numerator, _, denominator = number.partition("/")
+    for spelling in _spellings(numerator.strip()):
         try:
-            value = Decimal(written) / Decimal(below.strip() or 1)
+            value = Decimal(spelling) / Decimal(denominator.strip() or 1)
         except (InvalidOperation, DivisionByZero):
             continue
         if value.is_finite():
             yield value
 
 
-def _written(number: str) -> Iterator[str]:
+def _spellings(number: str) -> Iterator[str]:
     yield number.replace(",", ".") if number.count(",") + number.count(".") == 1 else number
     match = _GROUPED.fullmatch(number)
     if match is not None:
-        mark, fraction = match[1], match[2] or ""
-        whole = number[: len(number) - len(fraction)].replace(mark, "")
-        yield whole + fraction.replace(",", ".")
+        separator, fraction = match[1], match[2] or ""
+        integer_part = number[: len(number) - len(fraction)].replace(separator, "")
+        yield integer_part + fraction.replace(",", ".")
 
 
 # Whether the answer equals the expected one, apart from case, blanks and surrounding punctuation.
 
-_AROUND = " \t\r\n.,;:!?\"'`´“”„‘’«»()[]{}*_#$。，！？、；：「」『』"
+_STRIPPED = " \t\r\n.,;:!?\"'`´“”„‘’«»()[]{}*_#$。，！？、；：「」『』"
 
 
-class Exact(VerifierPart):
+class Exact(VerifierBase):
     """Compares the answer with the request's `metadata.expected`; without that it does not apply."""
 
     kind: Literal["exact"]
 
     def check(self, request: Request, answer: AnswerChoice) -> float | None:
-        right = set(map(normalised, expected(request)))
-        if not right or calls_only(answer):
+        wanted = set(map(normalised, expected(request)))
+        if not wanted or only_calls_tools(answer):
             return None
-        return float(not right.isdisjoint((normalised(answer.text), *map(normalised, boxed(answer.text)[-1:]))))
+        return float(not wanted.isdisjoint((normalised(answer.text), *map(normalised, boxed(answer.text)[-1:]))))
 
 
 def normalised(text: str) -> str:
     """Applies NFKC, ignores case, joins blanks and strips punctuation at both ends."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(_AROUND)
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(_STRIPPED)
 
 
 # Whether the answer matches an expression, or does not.
@@ -253,7 +253,7 @@ _QUIET: Any = re2.Options()
 _QUIET.log_errors = False
 
 
-def _compiles(expression: str) -> str:
+def _valid_expression(expression: str) -> str:
     try:
         re2.compile(expression, _QUIET)
     except re2.error as error:
@@ -263,10 +263,10 @@ def _compiles(expression: str) -> str:
     return expression
 
 
-Expression = Annotated[str, AfterValidator(_compiles), Field(min_length=1)]
+Expression = Annotated[str, AfterValidator(_valid_expression), Field(min_length=1)]
 
 
-class Regex(VerifierPart):
+class Regex(VerifierBase):
     """Matches case-sensitively; begin an expression with (?i) to ignore case, with (?s) for . to match line breaks."""
 
     kind: Literal["regex"]
@@ -274,13 +274,13 @@ class Regex(VerifierPart):
     must_not: Expression | None = Field(None, description="One that it must match nowhere.")
 
     @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _check_given(self) -> Self:
         if self.must is None and self.must_not is None:
             raise mistake("a verifier with something to look for", "add must: or must_not: with an expression")
         return self
 
     def check(self, request: Request, answer: AnswerChoice) -> float | None:
-        if calls_only(answer):
+        if only_calls_tools(answer):
             return None
         # re2 caches compiled expressions.
         if self.must is not None and re2.compile(self.must, _QUIET).search(answer.text) is None:
@@ -291,56 +291,56 @@ class Regex(VerifierPart):
 # Whether the answer was cut off.
 
 
-class Truncated(VerifierPart):
+class Truncated(VerifierBase):
     """Fails answers that reached their length limit, or that thinking left empty."""
 
     kind: Literal["truncated"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only whole.")
 
     def check(self, request: Request, answer: AnswerChoice) -> float | None:
-        visible = bool(answer.text.strip() or answer.tool_calls or answer.refusal)
-        return float(visible and answer.finish_reason != "length")
+        has_answer = bool(answer.text.strip() or answer.tool_calls or answer.refusal)
+        return float(has_answer and answer.finish_reason != "length")
 
 
 # Whether the model refuses to answer.
 
-OPENING = 240
+OPENING_CHARACTERS = 240
 """Number of characters at the start of an answer in which a refusal is looked for."""
-_FILTERED = "content_filter"
+_FILTER_REASON = "content_filter"
 _OPTIONS: Any = re2.Options()
 _OPTIONS.case_sensitive = False
 _OPTIONS.dot_nl = True
 _OPTIONS.max_mem = 64 << 20
-_SAID = [pattern for language in table("outcomes/refusals.yaml").values() for pattern in language]
-_REFUSES: Any = re2.compile("|".join(f"(?:{pattern})" for pattern in _SAID), _OPTIONS)
-_QUOTES = str.maketrans("’‘ʼ", "'''")
+_REFUSAL_PATTERNS = [pattern for language in table("outcomes/refusals.yaml").values() for pattern in language]
+_REFUSES: Any = re2.compile("|".join(f"(?:{pattern})" for pattern in _REFUSAL_PATTERNS), _OPTIONS)
+_TO_ASCII_QUOTES = str.maketrans("’‘ʼ", "'''")
 
 
-class Refusal(VerifierPart):
+class Refusal(VerifierBase):
     """Fails refusals: by the API's own field, the provider's filter, or opening words in some thirty languages."""
 
     kind: Literal["refusal"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only that there is one.")
 
     def check(self, request: Request, answer: AnswerChoice) -> float | None:
-        if answer.refusal or answer.finish_reason == _FILTERED:
+        if answer.refusal or answer.finish_reason == _FILTER_REASON:
             return 0.0
-        return None if calls_only(answer) else float(not refuses(answer.text))
+        return None if only_calls_tools(answer) else float(not refuses(answer.text))
 
 
 def refuses(text: str) -> bool:
-    return _REFUSES.search(text.lstrip()[:OPENING].translate(_QUOTES)) is not None
+    return _REFUSES.search(text.lstrip()[:OPENING_CHARACTERS].translate(_TO_ASCII_QUOTES)) is not None
 
 
 # Whether the answer is JSON of the requested form.
 
-_AN_OBJECT = '{"type":"object"}'
+_OBJECT_SCHEMA = '{"type":"object"}'
 
 
-def _valid(schema: dict[str, Any]) -> dict[str, Any]:
+def _valid_schema(schema: dict[str, Any]) -> dict[str, Any]:
     try:
         validator(_json(schema))
-    except WrongSchema as error:
+    except InvalidSchema as error:
         raise mistake("a JSON Schema", f"correct it at {error}; everything that it refers to must be in it") from None
     return schema
 
@@ -350,7 +350,7 @@ def _json(schema: Any) -> str:
     return msgspec.json.encode(schema, enc_hook=float).decode()
 
 
-class SchemaPart(VerifierPart):
+class SchemaVerifier(VerifierBase):
     """A verifier that checks whether values are valid under schemas."""
 
     @abstractmethod
@@ -360,21 +360,21 @@ class SchemaPart(VerifierPart):
     def check(self, request: Request, answer: AnswerChoice) -> float | None:
         """Returns the score. With a client's schema, call it only in a process that may hang."""
         claims = self.claims(request, answer)
-        return float(holds(claims)) if isinstance(claims, tuple) else claims
+        return float(all_valid(claims)) if isinstance(claims, tuple) else claims
 
 
-class JsonSchema(SchemaPart):
+class JsonSchema(SchemaVerifier):
     """Checks JSON against the request's `response_format` or the policy's schema; without one it does not apply."""
 
     kind: Literal["json_schema"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only well-formed.")
-    schema_: Annotated[dict[str, Any], AfterValidator(_valid)] | None = Field(
+    schema_: Annotated[dict[str, Any], AfterValidator(_valid_schema)] | None = Field(
         None, alias="schema", description="In the place of the request's own."
     )
 
     def claims(self, request: Request, answer: AnswerChoice) -> tuple[SchemaClaim, ...] | float | None:
-        schema = _asked_for(request) if self.schema_ is None else _json(self.schema_)
-        if schema is None or calls_only(answer):
+        schema = _requested_schema(request) if self.schema_ is None else _json(self.schema_)
+        if schema is None or only_calls_tools(answer):
             return None
         try:
             msgspec.json.decode(answer.text)
@@ -383,14 +383,14 @@ class JsonSchema(SchemaPart):
         return (SchemaClaim(schema, answer.text),)
 
 
-def _asked_for(request: Request) -> str | None:
-    form = field(request, "response_format")
-    if not isinstance(form, dict):
+def _requested_schema(request: Request) -> str | None:
+    response_format = field(request, "response_format")
+    if not isinstance(response_format, dict):
         return None
-    if form.get("type") == "json_object":
-        return _AN_OBJECT
-    named = form.get("json_schema")
-    schema = named.get("schema") if isinstance(named, dict) else None
+    if response_format.get("type") == "json_object":
+        return _OBJECT_SCHEMA
+    inner = response_format.get("json_schema")
+    schema = inner.get("schema") if isinstance(inner, dict) else None
     return None if schema is None else _json(schema)
 
 
@@ -399,20 +399,20 @@ def _asked_for(request: Request) -> str | None:
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
-class ToolCallValid(SchemaPart):
+class ToolCallValid(SchemaVerifier):
     """Checks tool calls against the declared tools. An answer without calls fails only if the request demands one."""
 
     kind: Literal["tool_call"]
     decides: bool = Field(False, description="Its yes means that the answer is right, not only well-formed.")
 
     def claims(self, request: Request, answer: AnswerChoice) -> tuple[SchemaClaim, ...] | float | None:
-        demanded = _demanded(request)
+        required = _required_tool(request)
         if not answer.tool_calls:
-            return None if demanded is None else 0.0
-        tools = dict(_declared(field(request, "tools"))) | dict(_declared(field(request, "functions")))
+            return None if required is None else 0.0
+        tools = dict(_declared_tools(field(request, "tools"))) | dict(_declared_tools(field(request, "functions")))
         claims = []
         for call in answer.tool_calls:
-            if call.name not in tools or (demanded and call.name != demanded):
+            if call.name not in tools or (required and call.name != required):
                 return 0.0
             if tools[call.name] is not None:
                 claim = _claim(call, tools[call.name])
@@ -422,27 +422,27 @@ class ToolCallValid(SchemaPart):
         return tuple(claims)
 
 
-def _demanded(request: Request) -> str | None:
+def _required_tool(request: Request) -> str | None:
     """Returns the tool that must be called; empty if any; None if none must be."""
     choice = field(request, "tool_choice")
     if choice == "required":
         return ""
-    named = choice.get("function") if isinstance(choice, dict) else None
-    name = named.get("name") if isinstance(named, dict) else None
+    function = choice.get("function") if isinstance(choice, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
     return name if isinstance(name, str) else None
 
 
-def _declared(tools: Any) -> Iterator[tuple[str, Any]]:
+def _declared_tools(tools: Any) -> Iterator[tuple[str, Any]]:
     """Yields tool names and argument schemas (None for any text), also of the older `functions`."""
     for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict):
             kind, inner = tool.get("type", "function"), tool.get("function") or tool.get("custom")
             # The Responses API has all fields in one object.
-            named: dict[str, Any] = inner if isinstance(inner, dict) else tool
-            if isinstance(named.get("name"), str):
-                parameters = named.get("parameters")
-                anything = _ANY_OBJECT if parameters is None else parameters
-                yield named["name"], None if kind == "custom" else anything
+            function: dict[str, Any] = inner if isinstance(inner, dict) else tool
+            if isinstance(function.get("name"), str):
+                parameters = function.get("parameters")
+                schema = _ANY_OBJECT if parameters is None else parameters
+                yield function["name"], None if kind == "custom" else schema
 
 
 def _claim(call: ToolCall, schema: Any) -> SchemaClaim | None:

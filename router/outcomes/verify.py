@@ -18,13 +18,13 @@ from router.types.attempt import PASSED, AnswerChoice, SourceScore, Verdict, Ver
 
 START_S = 30.0
 """Maximum time in seconds for a child to start, including the function's imports."""
-PAUSE_S = 5.0
+RESTART_PAUSE_S = 5.0
 """Time in seconds after a failed start before the next one."""
-LONGEST_LINE = 65_536
+LONGEST_REPLY_BYTES = 65_536
 """Maximum bytes of a child's reply, which holds one number."""
-_KEPT = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
+_PASSED_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
 """Environment variables that a child gets; others may be secrets."""
-_NO_START = "it does not start"
+_NOT_STARTED = "it does not start"
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +50,7 @@ class _ChildReply(Struct):
     nonsense: bool = False
 
 
-_reply = msgspec.json.Decoder(_ChildReply)
+_reply_decoder = msgspec.json.Decoder(_ChildReply)
 
 
 class VerifierPool:
@@ -60,31 +60,31 @@ class VerifierPool:
         self._children: dict[ChildWork, _Children] = {}
         self._dismissed: list[_Children] = []
 
-    def keep(self, works: Iterable[ChildWork]) -> None:
+    def start_only(self, wanted_works: Iterable[ChildWork]) -> None:
         """Starts a child for each of these, so that no request waits for imports, and ends all others."""
-        wanted = set(works)
-        for gone in self._children.keys() - wanted:
-            self._dismissed.append(self._children.pop(gone))
+        wanted = set(wanted_works)
+        for unwanted in self._children.keys() - wanted:
+            self._dismissed.append(self._children.pop(unwanted))
             self._dismissed[-1].end()
         for work in wanted:
-            self._of(work).fill()
+            self._children_for(work).fill()
 
     async def call(self, work: ChildWork, *arguments: object) -> float | None:
         """Returns the function's result. Cancellation kills the child, so set a time limit around it.
 
         Raises `Crashed` and `InvalidReply`.
         """
-        question, children = msgspec.json.encode(arguments), self._of(work)
+        encoded, children = msgspec.json.encode(arguments), self._children_for(work)
         child = await children.idle()
         try:
-            reply = _reply.decode(await child.ask(question))
+            reply = _reply_decoder.decode(await child.ask(encoded))
         except BaseException as error:
             # Part of a reply may be under way, which the next call must not get.
-            children.lose(child)
+            children.discard(child)
             if isinstance(error, OSError | EOFError | ValueError):
                 raise Crashed(type(error).__name__) from None
             raise
-        children.put(child)
+        children.add_idle(child)
         if reply.failed:
             raise Crashed(reply.failed)
         if reply.nonsense:
@@ -92,11 +92,11 @@ class VerifierPool:
         return reply.score
 
     async def close(self) -> None:
-        self.keep(())
-        await asyncio.gather(*(children.ended() for children in self._dismissed))
+        self.start_only(())
+        await asyncio.gather(*(children.wait_ended() for children in self._dismissed))
         self._dismissed.clear()
 
-    def _of(self, work: ChildWork) -> "_Children":
+    def _children_for(self, work: ChildWork) -> "_Children":
         if work not in self._children:
             self._children[work] = _Children(work)
         return self._children[work]
@@ -109,41 +109,41 @@ class _Children:
         self._work = work
         self._idle: asyncio.Queue[ChildProcess | None] = asyncio.Queue()
         self._all: set[ChildProcess] = set()
-        self._starts: set[asyncio.Task[None]] = set()
-        self._count, self._waiting, self._not_before = 0, 0, 0.0
-        self._over = False
+        self._start_tasks: set[asyncio.Task[None]] = set()
+        self._count, self._waiting, self._next_start_s = 0, 0, 0.0
+        self._has_ended = False
 
     async def idle(self) -> ChildProcess:
         """Waits for an idle child. Raises `Crashed` if none can be started."""
         if self._idle.empty():
             self.fill(at_least=False)
         if self._count == 0 and self._idle.empty():
-            raise Crashed(_NO_START)
+            raise Crashed(_NOT_STARTED)
         self._waiting += 1
         try:
             child = await self._idle.get()
         finally:
             self._waiting -= 1
         if child is None:
-            raise Crashed(_NO_START)
+            raise Crashed(_NOT_STARTED)
         return child
 
     def fill(self, at_least: bool = True) -> None:
         """Starts one more child if allowed; `at_least`: only if there is none yet."""
         loop = asyncio.get_running_loop()
-        most = 1 if at_least else self._work.processes
-        if self._over or self._count >= most or loop.time() < self._not_before:
+        limit = 1 if at_least else self._work.processes
+        if self._has_ended or self._count >= limit or loop.time() < self._next_start_s:
             return
         self._count += 1
         task = loop.create_task(self._start())
-        self._starts.add(task)
-        task.add_done_callback(self._starts.discard)
+        self._start_tasks.add(task)
+        task.add_done_callback(self._start_tasks.discard)
 
     async def _start(self) -> None:
         child = ChildProcess(
             *("router.outcomes.child", self._work.function, str(self._work.memory_mb)),
-            longest_line=LONGEST_LINE,
-            env={name: os.environ[name] for name in _KEPT if name in os.environ},
+            longest_line=LONGEST_REPLY_BYTES,
+            env={name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ},
             own_session=True,
         )
         self._all.add(child)
@@ -151,20 +151,20 @@ class _Children:
             await asyncio.wait_for(child.start(), START_S)
         except (OSError, EOFError, ValueError, TimeoutError) as error:
             _log.warning("%s does not start (%s)", self._work.function, type(error).__name__)
-            self._not_before = asyncio.get_running_loop().time() + PAUSE_S
-            self.lose(child)
+            self._next_start_s = asyncio.get_running_loop().time() + RESTART_PAUSE_S
+            self.discard(child)
             for _ in range(self._waiting):
                 self._idle.put_nowait(None)
             return
-        self.put(child)
+        self.add_idle(child)
 
-    def put(self, child: ChildProcess) -> None:
-        if self._over:
-            self.lose(child)
+    def add_idle(self, child: ChildProcess) -> None:
+        if self._has_ended:
+            self.discard(child)
         else:
             self._idle.put_nowait(child)
 
-    def lose(self, child: ChildProcess) -> None:
+    def discard(self, child: ChildProcess) -> None:
         self._count -= 1
         child.kill()
         # It stays in the set until the system confirms its end, which is not awaited here.
@@ -173,19 +173,19 @@ class _Children:
             self.fill(at_least=False)
 
     def end(self) -> None:
-        self._over = True
-        for task in self._starts:
+        self._has_ended = True
+        for task in self._start_tasks:
             task.cancel()
         for child in self._all:
             child.kill()
 
-    async def ended(self) -> None:
-        await asyncio.gather(*self._starts, *(child.gone() for child in self._all), return_exceptions=True)
+    async def wait_ended(self) -> None:
+        await asyncio.gather(*self._start_tasks, *(child.gone() for child in self._all), return_exceptions=True)
 
 
 # Runs all verifiers of a route over an answer. Never raises or hangs; errors are counted and give no score.
 
-_Elsewhere = HttpVerifier | PythonVerifier | JsonSchema | ToolCallValid
+_OutOfProcess = HttpVerifier | PythonVerifier | JsonSchema | ToolCallValid
 """Verifiers that run in another process or machine."""
 SCHEMA_MS = 1_000
 """Time limit in ms for a schema check; most take less than 1 ms."""
@@ -218,7 +218,7 @@ class VerifierPorts(Struct, frozen=True):
     count: Callable[[str, CheckResult], object]
 
 
-_FAILED: Mapping[type[Exception], CheckResult] = {
+_RESULT_BY_ERROR: Mapping[type[Exception], CheckResult] = {
     TimeoutError: CheckResult.TIMEOUT,
     ClassForbids: CheckResult.KEPT_IN,
     InvalidReply: CheckResult.NONSENSE,
@@ -229,19 +229,19 @@ async def verify_all(
     verifiers: Sequence[Verifier], answered: VerifierRequest, ports: VerifierPorts
 ) -> Sequence[Verdict]:
     """Returns the verdicts in the order of `verifiers`; those in other processes run concurrently."""
-    slow = [verifier for verifier in verifiers if isinstance(verifier, _Elsewhere)]
+    outside = [verifier for verifier in verifiers if isinstance(verifier, _OutOfProcess)]
     verdicts = (
-        await asyncio.gather(*(_verdict(verifier, answered, ports) for verifier in slow)) if len(slow) > 1 else ()
+        await asyncio.gather(*(_verdict(verifier, answered, ports) for verifier in outside)) if len(outside) > 1 else ()
     )
-    ready = dict(zip(map(id, slow), verdicts, strict=False))
-    return [ready.get(id(verifier)) or await _verdict(verifier, answered, ports) for verifier in verifiers]
+    verdict_by_id = dict(zip(map(id, outside), verdicts, strict=False))
+    return [verdict_by_id.get(id(verifier)) or await _verdict(verifier, answered, ports) for verifier in verifiers]
 
 
-def works(verifiers: Iterable[Verifier]) -> list[ChildWork]:
+def child_works(verifiers: Iterable[Verifier]) -> list[ChildWork]:
     """Returns the work for `VerifierPool.keep` that these verifiers need."""
-    schemas = any(isinstance(verifier, JsonSchema | ToolCallValid) for verifier in verifiers)
-    functions = {_work(verifier) for verifier in verifiers if isinstance(verifier, PythonVerifier)}
-    return [*functions, *([_SCHEMAS] if schemas else [])]
+    needs_schemas = any(isinstance(verifier, JsonSchema | ToolCallValid) for verifier in verifiers)
+    functions = {_child_work(verifier) for verifier in verifiers if isinstance(verifier, PythonVerifier)}
+    return [*functions, *([_SCHEMAS] if needs_schemas else [])]
 
 
 def score_rows(
@@ -250,14 +250,14 @@ def score_rows(
     """Returns a log row for each verdict with a score. Only one has weight: the lowest score if it fails; otherwise the
     lowest of those that decide, or of all if none decides."""
     deciding = {verifier.name: verifier.decides for verifier in verifiers}
-    spoken = [
+    scored = [
         (verdict.score, not deciding.get(verdict.verifier, True), verdict.verifier)
         for verdict in verdicts
         if verdict.score is not None
     ]
-    no = min(spoken, default=None)
-    yes = min((scored for scored in spoken if not scored[1]), default=no)
-    counts = no if no is not None and no[0] < PASSED else yes
+    lowest = min(scored, default=None)
+    lowest_deciding = min((candidate for candidate in scored if not candidate[1]), default=lowest)
+    weighted = lowest if lowest is not None and lowest[0] < PASSED else lowest_deciding
     return [
         SourceScore(
             request_id=request_id,
@@ -265,10 +265,10 @@ def score_rows(
             target=target,
             source=f"verifier.{name}",
             score=score,
-            weight=float((score, formal, name) == counts),
-            decides=not formal,
+            weight=float((score, is_formal, name) == weighted),
+            decides=not is_formal,
         )
-        for score, formal, name in spoken
+        for score, is_formal, name in scored
     ]
 
 
@@ -277,11 +277,11 @@ async def _verdict(verifier: Verifier, answered: VerifierRequest, ports: Verifie
     try:
         score = await _score(verifier, answered, ports)
     except Exception as error:  # no answer may wait for it, and its message may hold text
-        became = _FAILED.get(type(error), CheckResult.CRASHED)
-        ports.count(name, became)
+        result = _RESULT_BY_ERROR.get(type(error), CheckResult.CRASHED)
+        ports.count(name, result)
         # Log only our own messages: others may quote the answer.
-        why = str(error) if isinstance(error, Crashed) else type(error).__name__
-        _log.warning("verifier %s said nothing: %s (%s)", name, became, why)
+        reason = str(error) if isinstance(error, Crashed) else type(error).__name__
+        _log.warning("verifier %s said nothing: %s (%s)", name, result, reason)
         return Verdict(name, None)
     ports.count(
         name, CheckResult.NOT_APPLICABLE if score is None else CheckResult.YES if score >= PASSED else CheckResult.NO
@@ -291,22 +291,22 @@ async def _verdict(verifier: Verifier, answered: VerifierRequest, ports: Verifie
 
 async def _score(verifier: Verifier, answered: VerifierRequest, ports: VerifierPorts) -> float | None:
     """Returns the lowest score over all choices; None if some are unknown and no score is a fail."""
-    if not isinstance(verifier, _Elsewhere):
-        return least(verifier.check(answered.request, answer) for answer in answered.answers)
+    if not isinstance(verifier, _OutOfProcess):
+        return lowest_score(verifier.check(answered.request, answer) for answer in answered.answers)
     limit_ms = verifier.timeout_ms if isinstance(verifier, HttpVerifier | PythonVerifier) else SCHEMA_MS
     async with asyncio.timeout(limit_ms / 1000):
-        return least([await _outside(verifier, answered, answer, ports) for answer in answered.answers])
+        return lowest_score([await _score_outside(verifier, answered, answer, ports) for answer in answered.answers])
 
 
-def least(scores: Iterable[float | None]) -> float | None:
-    known = list(scores)
-    given = [score for score in known if score is not None]
-    worst = min(given, default=None)
-    return worst if len(given) == len(known) or (worst is not None and worst < PASSED) else None
+def lowest_score(scores: Iterable[float | None]) -> float | None:
+    all_scores = list(scores)
+    known = [score for score in all_scores if score is not None]
+    lowest = min(known, default=None)
+    return lowest if len(known) == len(all_scores) or (lowest is not None and lowest < PASSED) else None
 
 
-async def _outside(
-    verifier: _Elsewhere, answered: VerifierRequest, answer: AnswerChoice, ports: VerifierPorts
+async def _score_outside(
+    verifier: _OutOfProcess, answered: VerifierRequest, answer: AnswerChoice, ports: VerifierPorts
 ) -> float | None:
     request = answered.request
     if isinstance(verifier, HttpVerifier):
@@ -317,12 +317,12 @@ async def _outside(
         return await ports.post(verifier, answered, msgspec.json.encode(fields))
     if isinstance(verifier, PythonVerifier):
         body = {name: msgspec.json.decode(raw) for name, raw in (request.chat or request.body).items()}
-        return await ports.pool.call(_work(verifier), answer, body)
+        return await ports.pool.call(_child_work(verifier), answer, body)
     claims = verifier.claims(request, answer)
     if not isinstance(claims, tuple):
         return claims
     return await ports.pool.call(_SCHEMAS, claims) if claims else 1.0
 
 
-def _work(verifier: PythonVerifier) -> ChildWork:
+def _child_work(verifier: PythonVerifier) -> ChildWork:
     return ChildWork(verifier.function, verifier.memory_mb, verifier.processes)

@@ -117,7 +117,7 @@ def test_it_is_believed_once_it_has_agreed_with_itself_often_enough_until_client
     assert [row.weight for row in said] == [0.0] * LEAST_PAIRS + [UNKNOWN_WEIGHT] * 2
     assert court.trust.agreement == {}
     other = Trust()
-    other.restore(court.trust.kept())
+    other.restore(court.trust.snapshot())
     assert (other.weight("judge"), other.consistency) == (UNKNOWN_WEIGHT, court.trust.consistency)
     for number in range(5):
         court.gold(number, 1.0)
@@ -128,7 +128,7 @@ def test_it_is_believed_once_it_has_agreed_with_itself_often_enough_until_client
 def test_a_judge_that_agrees_with_those_who_know_counts_in_full(gold_first: bool) -> None:
     """Whichever comes first; a verifier's yes counts where it decides."""
     court = Court()
-    for number in range(judges.LEAST_GOLD):
+    for number in range(judges.LEAST_GOLD_ANSWERS):
         if gold_first:
             court.gold(number, 1.0, "verifier.exact")
             court.gold(number, 0.0, "verifier.empty", decides=False)
@@ -196,7 +196,7 @@ def test_only_a_share_is_judged_and_the_most_telling_of_it(court: Court) -> None
         await asyncio.wait([running])
 
     asyncio.run(work())
-    assert judges.JUDGING_MOST_WAITING <= len(made) < 300
+    assert judges.MOST_WAITING_CASES <= len(made) < 300
     assert 28 <= len(judged) <= 30
     assert min(judged[5:]) >= 0.8
 

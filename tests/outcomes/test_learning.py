@@ -14,7 +14,7 @@ from router.ledger.postgres import PostgresLedger
 from router.observe.metrics import Telemetry
 from router.outcomes import learning as module
 from router.outcomes.judge import Trust
-from router.outcomes.learning import PATIENCE_MS, Learning, LogTail, OutcomeLog
+from router.outcomes.learning import GAP_WAIT_MS, Learning, LogTail, OutcomeLog
 from router.types.account import INCIDENT, Journal
 from router.types.attempt import Alarm, Outcome, SourceScore
 from router.types.target import Secret
@@ -186,7 +186,7 @@ def test_a_start_takes_up_what_was_saved_and_reads_on(ledger: Ledger) -> None:
 @each_row("state", [b"", b"of another form", base64.b64encode(b"\x94\0\x90\xc4\4nope\x80")])
 def test_what_was_saved_and_is_not_understood_is_learned_anew(new_ledger: Make, state: bytes) -> None:
     async def work(one: Gateway, other: Gateway, start: Start) -> None:
-        log.save(one.journal, module.NAME, 1, state, 1)
+        log.save(one.journal, module.SNAPSHOT_NAME, 1, state, 1)
         await one.read(saying(1.0))
         assert (await start()).rates.weight == 1.0
 
@@ -258,11 +258,11 @@ def test_a_gap_is_waited_for_but_not_for_ever() -> None:
     tail, plain = LogTail(), SourceScore(request_id="r", attempt=1, target="t", source="client", score=1.0)
 
     def read(now: float, *positions: int) -> tuple[list[int], int]:
-        new = tail.new([logged(plain, position) for position in positions], now)
+        new = tail.unread_of([logged(plain, position) for position in positions], now)
         return [row.position for row in new], tail.settled
 
     assert read(0, 1, 2, 5) == ([1, 2, 5], 2)
     assert read(10, 3, 5, 6) == ([3, 6], 3)
-    assert read(PATIENCE_MS - 1, 5, 6) == ([], 3)
-    assert read(PATIENCE_MS, 5, 6) == ([], 6)
-    assert (read(PATIENCE_MS, 7), tail.ahead) == (([7], 7), [])
+    assert read(GAP_WAIT_MS - 1, 5, 6) == ([], 3)
+    assert read(GAP_WAIT_MS, 5, 6) == ([], 6)
+    assert (read(GAP_WAIT_MS, 7), tail.ahead) == (([7], 7), [])

@@ -15,7 +15,7 @@ from router.api.parse import parse
 from router.api.rest import FEEDBACK, Feedback
 from router.outcomes.checks import HttpVerifier, PythonVerifier, Verifier, VerifierTerms, mistakes
 from router.outcomes.judge import Judge
-from router.outcomes.verifiers import last, readings
+from router.outcomes.verifiers import last_numbers, number_values
 from router.types.attempt import AnswerChoice
 from router.types.request import Endpoint, Request
 from tests.docs import blocks, page, rows
@@ -108,7 +108,7 @@ def test_a_number_may_be_off_by_what_the_policy_allows() -> None:
 
 @given(st.text(max_size=200))
 def test_any_text_has_numbers_or_none(text: str) -> None:
-    assert all(value.is_finite() for value in (*last(text), *readings(text)))
+    assert all(value.is_finite() for value in (*last_numbers(text), *number_values(text)))
 
 
 @given(st.integers(-(10**9), 10**9))
@@ -166,9 +166,9 @@ def test_mistakes_of_a_route() -> None:
     other = verifier("regex", must="b", label="other")
     assert list(mistakes([verifier("empty"), plain, other], judge, ["plain"])) == list(mistakes([], None, [])) == []
     (twice,) = mistakes([plain, verifier("empty"), plain], None, ["plain"])
-    assert (twice.at, twice.remedy) == (("verifiers", 2), "give one of them a label")
+    assert (twice.path, twice.remedy) == (("verifiers", 2), "give one of them a label")
     (alone,) = mistakes([], judge, ["judge"])
-    assert alone.at == ("judge", "target")
+    assert alone.path == ("judge", "target")
     for more in ({}, {"target": ""}, {"share": 0}, {"share": 1.1}, {"timeout_ms": 0}):
         with pytest.raises(ValueError, match="Judge"):
             Judge.model_validate({"target": "j"} | more if more else {})
