@@ -27,7 +27,7 @@ from router.budget.outage import OutageBudgets
 from router.budget.sqlite import SqliteBudgets
 from router.choose import CompiledPolicy
 from router.classify.ner import NamesReader
-from router.classify.sessions import RedisSessions, SessionStore, SqliteSessions, hashes
+from router.classify.sessions import RedisSessions, SessionStore, SqliteSessions, hash_fields
 from router.config.check import Watcher
 from router.config.policy import Config
 from router.decide.health import Health
@@ -147,7 +147,7 @@ class Stores:
         from router.budget.redis.server import SETTLED_MS, LedgerTotals
 
         spent, held, ended = query.booked(self._ledger, now_ms() - SETTLED_MS)
-        return LedgerTotals(spent, held, hashes(query.taints(self._ledger)), ended)
+        return LedgerTotals(spent, held, hash_fields(query.taints(self._ledger)), ended)
 
     def _within(self, account: Account) -> int:
         """Returns what this process may spend of an account, in nano-USD, while the store is unavailable."""

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from router.classify.classify import LARGE, Classifier, beside
+from router.classify.classify import LARGE, Classifier, in_thread
 from router.classify.detector import DoubtfulValue
-from router.classify.ner import NamesDetector, NamesReader, NamesUnread
-from router.classify.second_opinion import SecondOpinion, words
+from router.classify.ner import NamesDetector, NamesNotRead, NamesReader
+from router.classify.second_opinion import SecondOpinion, form_words
 from router.classify.sessions import SessionStore
 from router.config.policy import Sensitivity
 from router.decide.eligibility import ClassGuard, Redact
@@ -65,8 +65,8 @@ class Screen:
         detectors = sensitivity.detectors
         self._second = next((detector for detector in detectors if isinstance(detector, SecondOpinion)), None)
         self._asked = targets.get(self._second.target) if self._second else None
-        self._called = words(detectors) if self._second else {}
-        self.classifier = Classifier(detectors, self.ranks, doubts=self._second is not None)
+        self._called = form_words(detectors) if self._second else {}
+        self.classifier = Classifier(detectors, self.ranks, with_doubtful=self._second is not None)
         self.guard = ClassGuard(sensitivity.classes, self.classifier.scan)
         self._redactable = {name for name, row in sensitivity.classes.items() if row.redact is not Redact.NEVER}
         self._names = [detector for detector in sensitivity.detectors if isinstance(detector, NamesDetector)]
@@ -105,13 +105,13 @@ class Screen:
         passages, findings = request.passages, list[Finding]()
         try:
             for names in self._names:
-                unread = names.unread(passages)
+                unread = names.too_long(passages)
                 if unread is None:
                     named = await reader.read([passage.text for passage in passages], names.timeout_ms)
                     findings += names.findings(passages, named)
                 else:
                     findings.append(unread)
-        except NamesUnread as error:
+        except NamesNotRead as error:
             _log.error("%s: the request is given every class", error)
             return None
         return findings
@@ -126,11 +126,11 @@ class Screen:
     ) -> Screened:
         """Screens with second opinions. Possible findings count unless a second opinion denies them."""
         size, arguments = len(request.raw), (request, caller, before, read)
-        screened: Screened = await beside(size, self.alone, *arguments) if size >= LARGE else self.alone(*arguments)
+        screened: Screened = await in_thread(size, self.alone, *arguments) if size >= LARGE else self.alone(*arguments)
         if not screened.classification.possible or self._second is None:
             return screened
         if denied := await self._denied(request, screened.classification, sources.opinions):
-            screened = await beside(size, self.alone, *arguments, denied)
+            screened = await in_thread(size, self.alone, *arguments, denied)
         return screened
 
     async def _denied(

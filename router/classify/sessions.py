@@ -11,24 +11,24 @@ from typing import Protocol, TypeAlias
 from router.types.account import Journal, LocalJournal, StoreUnavailable
 from router.types.request import CLEAN, SessionClasses
 
-TAINT = "INSERT INTO taints (session, data_class, firm) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_INSERT_CLASS = "INSERT INTO taints (session, data_class, firm) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 Mark = tuple[str, int]
 """A class, and 1 if it is firm (declared, or due to unscannable content), 0 if it comes from findings alone."""
 
 
-def marks(taint: SessionClasses) -> Iterator[Mark]:
-    yield from ((name, 1) for name in taint.permanent)
-    yield from ((name, 0) for name in taint.found)
+def marks_of(classes: SessionClasses) -> Iterator[Mark]:
+    yield from ((name, 1) for name in classes.permanent)
+    yield from ((name, 0) for name in classes.found)
 
 
-def joined(fields: Iterable[Mark]) -> SessionClasses:
-    firm, loose = set[str](), set[str]()
-    for name, is_firm in fields:
-        (firm if is_firm else loose).add(name)
-    return SessionClasses(frozenset(firm), frozenset(loose))
+def classes_of(marks: Iterable[Mark]) -> SessionClasses:
+    permanent, found = set[str](), set[str]()
+    for name, is_firm in marks:
+        (permanent if is_firm else found).add(name)
+    return SessionClasses(frozenset(permanent), frozenset(found))
 
 
-_SEEN = "SELECT data_class, firm FROM taints WHERE session = ?"
+_SELECT_CLASSES = "SELECT data_class, firm FROM taints WHERE session = ?"
 
 
 class SqliteSessions:
@@ -42,12 +42,12 @@ class SqliteSessions:
         self._journal = journal
 
     async def taint(self, session: str) -> SessionClasses:
-        rows = self._journal.read(lambda connection: connection.execute(_SEEN, (session,)).fetchall())
-        return joined(rows) if rows else CLEAN
+        rows = self._journal.read(lambda connection: connection.execute(_SELECT_CLASSES, (session,)).fetchall())
+        return classes_of(rows) if rows else CLEAN
 
-    async def add(self, session: str, taint: SessionClasses) -> None:
-        for mark in marks(taint):
-            self._journal.add(TAINT, (session, *mark))
+    async def add(self, session: str, classes: SessionClasses) -> None:
+        for mark in marks_of(classes):
+            self._journal.add(_INSERT_CLASS, (session, *mark))
         await self._journal.committed()
 
 
@@ -67,44 +67,44 @@ class RedisSessions:
     def __init__(self, server: SessionServer, prefix: str, journal: Journal) -> None:
         """`prefix`: beginning of the keys, which puts them all in one slot of a Redis cluster."""
         self.server, self._prefix, self._journal = server, prefix, journal
-        self._owed: dict[str, set[str]] = {}
-        self._paying: asyncio.Task[None] | None = None
+        self._unsent: dict[str, set[str]] = {}
+        self._sending: asyncio.Task[None] | None = None
 
     async def taint(self, session: str) -> SessionClasses:
-        fields = {*map(str, await self.server.run("seen", [self._prefix + session])), *self._owed.get(session, ())}
-        return joined((field[1:], int(field[0])) for field in fields) if fields else CLEAN
+        fields = {*map(str, await self.server.run("seen", [self._prefix + session])), *self._unsent.get(session, ())}
+        return classes_of((field[1:], int(field[0])) for field in fields) if fields else CLEAN
 
-    async def add(self, session: str, taint: SessionClasses) -> None:
+    async def add(self, session: str, classes: SessionClasses) -> None:
         """Writes to the ledger first, so that a rebuild of a server that lost its data finds the classes."""
-        fields = self._owed.setdefault(session, set())
-        for mark in marks(taint):
-            fields.add(_field(*mark))
-            self._journal.add(TAINT, (session, *mark))
+        fields = self._unsent.setdefault(session, set())
+        for mark in marks_of(classes):
+            fields.add(_hash_field(*mark))
+            self._journal.add(_INSERT_CLASS, (session, *mark))
         try:
             await self._journal.committed()
         finally:
-            await self._pay(session)
+            await self._send(session)
 
     def resume(self) -> None:
         """Sends Redis what it could not take, now that it is back."""
-        if self._owed and (self._paying is None or self._paying.done()):
-            self._paying = asyncio.get_running_loop().create_task(self._pay_all())
+        if self._unsent and (self._sending is None or self._sending.done()):
+            self._sending = asyncio.get_running_loop().create_task(self._send_all())
 
-    async def _pay_all(self) -> None:
-        for session in list(self._owed):
+    async def _send_all(self) -> None:
+        for session in list(self._unsent):
             try:
-                await self._pay(session)
+                await self._send(session)
             except StoreUnavailable:
                 return
 
-    async def _pay(self, session: str) -> None:
-        sent = frozenset(self._owed.get(session, ()))
+    async def _send(self, session: str) -> None:
+        sent = frozenset(self._unsent.get(session, ()))
         await self.server.run("taint", [self._prefix + session], *sent)
-        left = self._owed.get(session, set()) - sent
-        if left:
-            self._owed[session] = left
+        unsent = self._unsent.get(session, set()) - sent
+        if unsent:
+            self._unsent[session] = unsent
         else:
-            self._owed.pop(session, None)
+            self._unsent.pop(session, None)
 
 
 SessionStore: TypeAlias = SqliteSessions | RedisSessions
@@ -112,13 +112,13 @@ SessionStore: TypeAlias = SqliteSessions | RedisSessions
 sees them; none is ever removed. Methods raise `StoreUnavailable`: then a session's classes are unknown."""
 
 
-def hashes(taints: Iterable[tuple[str, str, int]]) -> Mapping[str, list[str]]:
+def hash_fields(rows: Iterable[tuple[str, str, int]]) -> Mapping[str, list[str]]:
     """Returns the fields of each session's hash, from ledger rows of session, class and firm."""
     fields: dict[str, list[str]] = {}
-    for session, name, firm in taints:
-        fields.setdefault(session, []).append(_field(name, firm))
+    for session, data_class, firm in rows:
+        fields.setdefault(session, []).append(_hash_field(data_class, firm))
     return fields
 
 
-def _field(name: str, firm: int) -> str:
+def _hash_field(name: str, firm: int) -> str:
     return f"{firm}{name}"

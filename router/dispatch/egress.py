@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from router.classify.classify import LARGE, beside
+from router.classify.classify import LARGE, in_thread
 from router.decide.eligibility import ClassGuard, narrowed
 from router.errors import ClientError
 from router.types.attempt import Transport, UpstreamRequest, UpstreamResponse
@@ -71,7 +71,7 @@ class EgressFilter:
         # Scan for classes that only the encoded bytes show. Scanning takes time, so the terms are checked afterwards.
         guard, body = outbound.guard, outbound.request.body
         arguments, large = (body, outbound.classes, outbound.request.fields), len(body) >= LARGE
-        unseen = await beside(len(body), guard.unseen, *arguments) if large else guard.unseen(*arguments)
+        unseen = await in_thread(len(body), guard.unseen, *arguments) if large else guard.unseen(*arguments)
         # Classes found in the bytes themselves bind even if the request was redacted.
         target, classes = outbound.target, outbound.classes | unseen
         reason = guard.refusal(target, classes, now_ms, redacted=outbound.redacted)

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from router.classify.detector import DoubtfulValue
 from router.classify.language import languages
-from router.classify.second_opinion import Opinion, OpinionQuestion, Words, asked, denied, longest, verdicts
+from router.classify.second_opinion import FormWords, Opinion, OpinionQuestion, ask_body, denied, most_tokens, verdicts
 from router.decide.eligibility import ClassGuard, Gate, must_redact
 from router.dispatch.dispatch import Dispatcher
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
@@ -53,7 +53,7 @@ class SideCall(Struct, frozen=True):
     guard: ClassGuard
     classes: frozenset[str]
     questions: Sequence[OpinionQuestion]
-    called: Words
+    called: FormWords
     timeout_ms: int
     request_id: str
 
@@ -61,10 +61,10 @@ class SideCall(Struct, frozen=True):
         return Call(
             target=self.target,
             endpoint=Endpoint.CHAT,
-            body=asked(self.questions, self.called),
+            body=ask_body(self.questions, self.called),
             model=self.target.id,
             request_id=self.request_id,
-            max_output=longest(self.questions),
+            max_output=most_tokens(self.questions),
             effort="none",
             private=self.guard.demands(self.classes).private,
         )

@@ -145,7 +145,7 @@ def test_what_was_looked_at_hides_nothing(looked: Body, sent: Body | bytes, expe
 
 
 def test_the_deep_tier_and_what_is_only_possible_are_not_asked_at_the_door() -> None:
-    classifier = Classifier(DETECTORS, RANKS, doubts=True)
+    classifier = Classifier(DETECTORS, RANKS, with_doubtful=True)
     read = [Finding("identifiers.email", "pii", ("messages", 0, "content"), 0, 5)]
     assert "pii" in look(classifier, body(LONG), read).classes
     assert classifier.scan(*compact(body(LONG))) == frozenset()

@@ -15,7 +15,7 @@ from stdnum.iso7064 import mod_11_10, mod_97_10
 from stdnum.nl import bsn
 from stdnum.pl import pesel
 
-from router.classify.detector import POSSIBLE, SURE, Scanner
+from router.classify.detector import CERTAIN_SCORE, UNCERTAIN_SCORE, Scanner
 from router.classify.sensitivity.identifiers import IDENTIFIERS_FORMS, FormName, Identifiers
 from router.types.request import Finding
 from tests.classify.looking import IDENTIFIERS, samples, unmarked
@@ -29,7 +29,7 @@ NAMES = {name for name, _ in FOUND}
 
 
 def found(text: str) -> list[tuple[str, str]]:
-    sure = dict.fromkeys(hit for hit in SCANNER.scan(text) if hit.score >= SURE)
+    sure = dict.fromkeys(hit for hit in SCANNER.scan(text) if hit.score >= CERTAIN_SCORE)
     hits = [Finding(*hit[:2], (), hit.start, hit.end) for hit in sure]
     return [(one.detector.partition(".")[2], text[one.start : one.end]) for one in IDENTIFIERS.conclude(hits, hits)]
 
@@ -44,7 +44,7 @@ def test_an_identifier_is_found_where_it_is_and_not_what_only_looks_like_one(nam
 @each_row("text, form", [("ticket ⟦0171 2345678⟧", "phone"), ("SKU ⟦54362315K⟧", "dni"), ("⟦44051401359⟧", "pesel")])
 def test_what_a_word_calls_something_else_is_only_possible(text: str, form: str) -> None:
     text, value = unmarked(text)
-    possible = {(hit.form, text[hit.start : hit.end]) for hit in SCANNER.scan(text) if hit.score < SURE}
+    possible = {(hit.form, text[hit.start : hit.end]) for hit in SCANNER.scan(text) if hit.score < CERTAIN_SCORE}
     assert (f"identifiers.{form}", value) in possible
     assert found(text) == []
 
@@ -103,7 +103,7 @@ def test_the_nearest_name_says_which_it_is_even_in_what_is_no_unicode(text: str,
 
 
 def test_three_groups_without_a_word_are_only_possibly_a_person_and_parts_of_text_no_telephones() -> None:
-    assert [hit.score for hit in SCANNER.scan("see 536 90 4399 there")] == [POSSIBLE]
+    assert [hit.score for hit in SCANNER.scan("see 536 90 4399 there")] == [UNCERTAIN_SCORE]
     assert SCANNER.scan('{"type":"text","text":"a"},' * 6_000) == []
 
 

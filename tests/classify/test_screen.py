@@ -12,7 +12,7 @@ import pytest
 from router.api.parse import parse
 from router.classify import ner
 from router.classify.detector import DoubtfulValue
-from router.classify.ner import Named, NamesReader, NamesUnread
+from router.classify.ner import FoundName, NamesNotRead, NamesReader
 from router.classify.sessions import SqliteSessions
 from router.config.policy import Sensitivity
 from router.ledger.journal import SqliteJournal
@@ -139,8 +139,8 @@ def test_names_are_read_where_the_policy_asks(tmp_path: Path, monkeypatch: pytes
 
 
 class Silent(NamesReader):
-    async def read(self, texts: Sequence[str], timeout_ms: int) -> list[list[Named]]:
-        raise NamesUnread("the names were not read in time")
+    async def read(self, texts: Sequence[str], timeout_ms: int) -> list[list[FoundName]]:
+        raise NamesNotRead("the names were not read in time")
 
 
 def test_names_that_were_not_read_give_every_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from router.budget.redis.server import LedgerTotals
 from router.budget.redis.store import RedisBudgets
-from router.classify.sessions import RedisSessions, SessionStore, SqliteSessions, hashes
+from router.classify.sessions import RedisSessions, SessionStore, SqliteSessions, hash_fields
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import taints
@@ -49,7 +49,7 @@ async def opened(place: Place) -> AsyncIterator[SessionStore]:
 @asynccontextmanager
 async def in_redis(url: Secret, ledger: Ledger, tag: str = "lowpass") -> AsyncIterator[RedisSessions]:
     journal = ledger.open_journal()
-    budgets = RedisBudgets(url, journal, lambda: LedgerTotals((), (), hashes(taints(ledger))), LEASE_MS, tag)
+    budgets = RedisBudgets(url, journal, lambda: LedgerTotals((), (), hash_fields(taints(ledger))), LEASE_MS, tag)
     store = RedisSessions(budgets.server, budgets.server.keys.sessions, journal)
     budgets.server.on_available.append(store.resume)
     await budgets.start()

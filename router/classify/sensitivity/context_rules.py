@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import re2
 
-from router.classify.detector import POSSIBLE, Confirm, Form, Span
+from router.classify.detector import UNCERTAIN_SCORE, Confirm, Form, Span
 from router.types.tables import patterns
 
 # Words that name a number: if several kinds have as many digits, the nearest name counts.
@@ -157,7 +157,7 @@ def shaped(valid: Valid = always, own: str = "") -> Confirm:
         if not own and bare and recorded(text, start, end, valid):
             return
         unnamed = own and bare and not called.search(text[max(0, start - _HEADING) : end + _FAR_BEFORE])
-        yield Span(start, end, POSSIBLE if unnamed or names_thing(text, start) else 1.0)
+        yield Span(start, end, UNCERTAIN_SCORE if unnamed or names_thing(text, start) else 1.0)
 
     return confirm
 

@@ -9,7 +9,7 @@ import re2
 from stdnum.ca import sin as canadian
 from stdnum.iso7064 import mod_97_10
 
-from router.classify.detector import POSSIBLE, Confirm, Span
+from router.classify.detector import UNCERTAIN_SCORE, Confirm, Span
 from router.classify.sensitivity import context_rules
 from router.classify.sensitivity.checksums import luhn, ssn
 from router.types.tables import patterns, table
@@ -33,7 +33,7 @@ _valid_sin = context_rules.shaped(canadian.is_valid, own="sin")
 def printed_ssn(text: str, start: int, end: int) -> Iterator[Span]:
     """Confirms a US social security number; without dashes as uncertain, since it may be any three numbers."""
     for span in _valid_ssn(text, start, end):
-        yield span._replace(score=POSSIBLE) if " " in text[span.start : span.end] else span
+        yield span._replace(score=UNCERTAIN_SCORE) if " " in text[span.start : span.end] else span
 
 
 def sin(text: str, start: int, end: int) -> Iterator[Span]:

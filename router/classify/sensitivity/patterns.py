@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 import re2
 from pydantic import AfterValidator, Field, StringConstraints
 
-from router.classify.detector import DetectorModel, Form, possibly
+from router.classify.detector import DetectorModel, Form, confirm_uncertain
 from router.errors import mistake
 from router.types.tables import patterns, table
 
@@ -27,7 +27,7 @@ class Keywords(DetectorModel):
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        confirm = None if self.ask is None else possibly
+        confirm = None if self.ask is None else confirm_uncertain
         expressions = ("(?i)" + "|".join(map(_whole, words)) for words in _shares(self.words))
         return tuple(Form("word", expression, confirm, self.ask or "") for expression in expressions)
 
@@ -103,7 +103,7 @@ class Patterns(DetectorModel):
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        confirm = None if self.ask is None else possibly
+        confirm = None if self.ask is None else confirm_uncertain
         return tuple(Form(name, expression, confirm, self.ask or "") for name, expression in self.patterns.items())
 
 

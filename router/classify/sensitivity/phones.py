@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import re2
 from stdnum import isbn
 
-from router.classify.detector import POSSIBLE, Form, Span
+from router.classify.detector import UNCERTAIN_SCORE, Form, Span
 from router.classify.sensitivity.checksums import luhn
 from router.classify.sensitivity.context_rules import (
     FAR,
@@ -70,7 +70,7 @@ def _printed(text: str, start: int, end: int) -> Iterator[Span]:
 def _trunk(text: str, start: int, end: int) -> Iterator[Span]:
     """Confirms a number that begins with a zero; as uncertain if a word before it names something else."""
     spans = _printed(text, start, end)
-    yield from (span._replace(score=POSSIBLE) for span in spans) if _named_otherwise(text, start) else spans
+    yield from (span._replace(score=UNCERTAIN_SCORE) for span in spans) if _named_otherwise(text, start) else spans
 
 
 def _paired(text: str, start: int, end: int) -> Iterator[Span]:
