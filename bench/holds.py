@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 
 from adapters.catalog import shipped
 from router.api.parse import parse
-from router.classify.difficulty import read
+from router.classify.difficulty import read_difficulty
 from router.dispatch.meter import STEP
 from router.estimate.estimate import affordable_output, fit, worst_cost
 from router.estimate.forecast import Forecaster, ForecastInput
@@ -169,7 +169,7 @@ def _runs(place: Target, answers: list[Row], shuffles: int) -> Iterable[list[Hel
 
 def _one(place: Target, answer: Row, learned: TargetStats, density: float) -> Held:
     request = _request(answer.prompt)
-    known = read(request)
+    known = read_difficulty(request)
     forecaster = Forecaster((place,), learned, PassRateModel((place,)))
     step = Candidate(place, forecaster.estimates((place,), ForecastInput(request, known))[0])
     asked = fit(step, request, step.estimate.tight, learned)

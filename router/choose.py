@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from router.budget.budget import BudgetAccounts
-from router.classify.difficulty import with_reading
+from router.classify.difficulty import with_difficulty
 from router.classify.embedding import count_pieces
 from router.classify.language import languages
 from router.config.policy import Config, Route
@@ -134,7 +134,7 @@ def choose(
     route, targets = rules.routes[model or check(rules, request, caller)]
     if live:
         targets, app = learned.measured.priced(targets), request.limits.app or caller.name
-        whole = with_reading(known, request) if route.name in rules.reading else known
+        whole = with_difficulty(known, request) if route.name in rules.reading else known
         of_template = template(request, route.name, app, caller.organisation or caller.id)
         known = structs.replace(whole, app=app, template=of_template)
     now, for_some = now_ms() if at_ms is None else at_ms, route.name in rules.specialised

@@ -10,7 +10,7 @@ from msgspec import structs
 from router.accounting import CLIENT_CLOSED, Accounting, Settlement
 from router.budget.loops import Tripped
 from router.choose import CompiledPolicy, check, choose, index, limited
-from router.classify.difficulty import read_too, with_reading
+from router.classify.difficulty import add_difficulty, with_difficulty
 from router.config.policy import Config
 from router.decide.eligibility import Gate
 from router.decide.explain import encode, explain
@@ -79,7 +79,7 @@ class Pipeline:
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides a request and stores the decision, without having the request answered."""
         decision, gate = await self._decide(self.rules, request, caller, {})
-        decision = read_too(decision, request)
+        decision = add_difficulty(decision, request)
         for queue in decision.plan.queued:
             self._accounting.telemetry.spilled[queue.target,] += queue.spilled
         record(self._accounting.journal, decision.id, gate.now_ms, decision.policy, encode(explain(decision)))
@@ -165,7 +165,7 @@ class Pipeline:
     ) -> tuple[Decision, Gate, Sequence[str]]:
         """Decides. Also returns targets that only the bound makes too small for the prompt, not yet counted there."""
         if route in self._capped:
-            screened = structs.replace(screened, classification=with_reading(screened.classification, request))
+            screened = structs.replace(screened, classification=with_difficulty(screened.classification, request))
         session = request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
         known = (rules, request, caller, screened, self.health, self._forecaster, route, progress)

@@ -123,7 +123,7 @@ def _read_texts(waiting: Iterable[Unread]) -> list[tuple[Decision, list[AttemptS
     results = []
     for request, decision, attempts in waiting:
         try:
-            with_text = difficulty.read_too(decision, request)
+            with_text = difficulty.add_difficulty(decision, request)
         except Exception as error:
             _log.error("the text of request %s can't be read (%s)", request.id, type(error).__name__)
             continue

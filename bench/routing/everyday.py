@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bench.routing.by_difficulty import TargetShares, by_difficulty, draw_by_difficulty
 from router.classify import difficulty
-from router.classify.asked import asked
+from router.classify.asked import read_features
 from router.config.load import load_policy
 from router.decide.strategies import CostOfPass
 from router.decide.weigh import DecisionInput, excluded, expected_loss
@@ -80,7 +80,7 @@ def measure() -> Report:
     reader = difficulty.load()
     for anchor in anchors:
         request = anchor.request()
-        values.append(reader.outputs(*reader.places(asked(request)))[0])
+        values.append(reader.outputs(*reader.places(read_features(request)))[0])
         read.append(classified(request))
         if (reading := read[-1].reading) is not None:
             values[-1][difficulty.OUTPUT_OUT] = np.log(reading.output)
@@ -115,7 +115,7 @@ def measure() -> Report:
 
 
 def classified(request: Request) -> Classification:
-    read = difficulty.read(request)
+    read = difficulty.read_difficulty(request)
     return Classification(data_class="", difficulty=read.difficulty, task=read.task, reading=read.reading)
 
 

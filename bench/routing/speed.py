@@ -18,7 +18,7 @@ from bench.sensitivity.sight import CALLER, request, said
 from bench.sensitivity.split import Split, chance
 from bench.sensitivity.texts import blocks
 from router.choose import CompiledPolicy, choose, index
-from router.classify.difficulty import read
+from router.classify.difficulty import read_difficulty
 from router.config.load import load_policy
 from router.decide.health import Health
 from router.estimate.forecast import Forecaster
@@ -42,8 +42,8 @@ Write = Callable[[Random, int], str]
 
 
 class Time(msgspec.Struct, frozen=True):
-    """CPU of one request in ms: the mean of the best round. Every request has a text of its own. The brain is `read`,
-    the difficulty, task and familiarity of the text, and `choose`: every target's forecast, and the decision."""
+    """CPU of one request in ms: the mean of the best round. Every request has a text of its own. The brain is
+    `read_difficulty`: difficulty, task and familiarity; and `choose`: every target's forecast, and the decision."""
 
     text: str
     tokens: int
@@ -105,9 +105,9 @@ def _time(
     requests = fresh()
     classified = {id(request): look(request) for request in requests}
     # A choice reads the request first; the second time its words are known.
-    again = min(_cpu_ms(read, requests) for _ in range(rounds))
+    again = min(_cpu_ms(read_difficulty, requests) for _ in range(rounds))
     return (
-        min(_cpu_ms(read, fresh()) for _ in range(rounds)),
+        min(_cpu_ms(read_difficulty, fresh()) for _ in range(rounds)),
         min(_cpu_ms(decide, requests) for _ in range(rounds)) - again,
         min(_cpu_ms(look, fresh()) for _ in range(rounds)),
     )

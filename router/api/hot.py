@@ -13,7 +13,7 @@ from router.api.auth import Keyring
 from router.api.messages import MessagesStream, envelope
 from router.api.parse import parse
 from router.api.responses.reply import ResponsesEncoder
-from router.classify.difficulty import read_too
+from router.classify.difficulty import add_difficulty
 from router.decide.explain import explain, with_reason
 from router.dispatch.hold import CLIENT_GONE
 from router.dispatch.refusals import rate_headers
@@ -38,7 +38,7 @@ def whole(request: Request, served: Served, translation: Translation | None) -> 
     else:
         body["usage"] = Raw(served.usage)
     if request.limits.explain:
-        body["lowpass"] = Raw(with_reason(edge.encode(explain(read_too(served.decision, request)))))
+        body["lowpass"] = Raw(with_reason(edge.encode(explain(add_difficulty(served.decision, request)))))
     return edge.encode(body)
 
 

@@ -18,8 +18,8 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
-from router.classify.embedding import LONGEST, WORDS, load, zeroed
-from router.classify.language import in_english, unfamiliar
+from router.classify.embedding import LONGEST_WORD, WORDS, load, zeroed
+from router.classify.language import is_unfamiliar, translated_words
 from router.types.request import Request
 from router.types.tables import patterns, table
 from router.types.target import Capability
@@ -27,17 +27,17 @@ from router.types.target import Capability
 _PATTERNS = patterns("classify/data/asked.yaml")
 _AMOUNTS = table("classify/data/amounts.yaml")
 _figures = SimpleNamespace(**_PATTERNS["figures"], **_AMOUNTS["figures"])
-_MARKS = r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
-_HIDDEN = r"\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff"
+_COMBINING = r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+_INVISIBLE = r"\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff"
 _STYLES = r"\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff"
-_is_odd = re.compile(f"[{_MARKS}{_HIDDEN}{_STYLES}]").search
-_UNSEEN = re.compile(f"[{_HIDDEN}]+|[{_MARKS}]{{3,}}")
+_find_odd = re.compile(f"[{_COMBINING}{_INVISIBLE}{_STYLES}]").search
+_REMOVED = re.compile(f"[{_INVISIBLE}]+|[{_COMBINING}]{{3,}}")
 """Invisible characters between letters, and more combining marks than a letter is written with."""
-_STACKED = re.compile(f"[{_MARKS}]+")
+_COMBINING_RUN = re.compile(f"[{_COMBINING}]+")
 """Combining marks. Those that are left after normalisation (NFC) belong to no letter."""
 _STYLED = re.compile(f"[{_STYLES}]+")
 """Letters and digits in full width, or in mathematical styles."""
-_over_and_over = re.compile(r"([^-\d=+*/\\|<>(){}\[\]^&%$#@~;:_]{1,40}?)\1{3,}").search
+_find_repetition = re.compile(r"([^-\d=+*/\\|<>(){}\[\]^&%$#@~;:_]{1,40}?)\1{3,}").search
 AROUND, RESULT, SYSTEM = 5, 1, 4
 
 
@@ -52,13 +52,13 @@ class AskFeatures(NamedTuple):
     """A bit for each kind of words in the instruction, as `CueWords` finds them."""
     numbers: tuple[float, ...]
     """[len(NUMBERS)]: counts as they are; shares and flags from 0 to about 1."""
-    tokens: int
+    stated_tokens: int
     """Visible tokens of an answer of the length that the request states; 0 if it states none."""
     tools: tuple[str, ...]
     """Name and beginning of the description of each tool; empty if a tool's result came last."""
-    least: int
+    least_tokens: int
     """Visible tokens of an answer with all fields of its schema."""
-    strange: float
+    unreadable: float
     """Share of the instruction that can't be read; 1 for an image without an instruction."""
 
 
@@ -73,135 +73,135 @@ COUNTS = (
 NUMBERS = FLAGS + COUNTS
 
 
-def asked(request: Request) -> AskFeatures:
+def read_features(request: Request) -> AskFeatures:
     """Returns the features of a conversation in any API, a prompt or an input. Never raises on odd text."""
-    users, answers, system, fields, properties, last_role, result, tools = _messages(request)
-    whole, in_short, again, closes = _question(users, answers)
-    ends = whole if len(whole) <= 2 * _figures.page else f"{whole[: _figures.page]}\n{whole[-_figures.page :]}"
-    message, between = _readable(ends.encode(errors="replace").decode()), len(whole) - len(ends)
-    instructing = instruction(message)
-    ask, strange = (instructing, 0.0) if instructing.isascii() else in_english(instructing)
-    lower, size, long, most = ask.lower(), width(instructing), width(message) + between, 0.0
+    users, answers, system, schema_names, property_count, last_role, tool_result, tools = _conversation(request)
+    asked, brief, repeats, asks_nothing = _last_question(users, answers)
+    ends = asked if len(asked) <= 2 * _figures.page else f"{asked[: _figures.page]}\n{asked[-_figures.page :]}"
+    message, omitted = _readable(ends.encode(errors="replace").decode()), len(asked) - len(ends)
+    wording = instruction(message)
+    ask, unread = (wording, 0.0) if wording.isascii() else translated_words(wording)
+    lower, ask_width, full_width, allowed = ask.lower(), width(wording), width(message) + omitted, 0.0
     raw = lower.encode()
-    limits = [search(raw) for search in _limited] if _has.limiting(raw) else []
-    limit = next(filter(None, limits), None) or ("?" in lower and _has.unexplained(raw))
+    matches = [search(raw) for search in _limit_searches] if _has.limiting(raw) else []
+    limit = next(filter(None, matches), None) or ("?" in lower and _has.unexplained(raw))
     words = limit[0].decode() if limit else ""
     if limit and len(lower) == len(ask) and len(words.strip()) < len(ask):
         mark, start = "?" * ("?" in words), len(raw[: limit.start()].decode())
         ask = f"{ask[:start].rstrip()}{mark} {ask[start + len(words) :].lstrip(' ,:;')}".replace(" ?", "?").strip()
-        size, long, most = size - width(words), long - width(words), _most_tokens(limit)
+        ask_width, full_width, allowed = ask_width - width(words), full_width - width(words), _limit_tokens(limit)
         lower = ask.lower()
-    kinds = cues().of(lower)
-    if not kinds and not strange and unfamiliar(lower):
-        strange = float(2 * len(ask) < _figures.known * len(load().words.split(zeroed(lower))))  # a piece has two bytes
-    follows = len(users) > 1 and size < _figures.short and not (again or closes)
+    kinds = cues().kinds_in(lower)
+    if not kinds and not unread and is_unfamiliar(lower):
+        unread = float(2 * len(ask) < _figures.known * len(load().words.split(zeroed(lower))))  # a piece has two bytes
+    is_follow_up = len(users) > 1 and ask_width < _figures.short and not (repeats or asks_nothing)
     from_tool = last_role in ("tool", "function")
-    last_answer, answered = width(answers[-1]) if answers else 0, sum(map(len, answers))
-    tokens = 0 if from_tool else _figures.in_short if in_short else _stated_tokens(lower, kinds, long, last_answer)
-    at_most = int(most * (most <= _figures.capped or "?" not in ask))
-    shares, counts = _form(ask, message)
+    last_answer, answer_length = width(answers[-1]) if answers else 0, sum(map(len, answers))
+    stated = 0 if from_tool else _figures.in_short if brief else _stated_tokens(lower, kinds, full_width, last_answer)
+    most_tokens = int(allowed * (allowed <= _figures.capped or "?" not in ask))
+    shares, counts = _form_values(ask, message)
     numbers = (
         *(*shares, bool(tools), Capability.JSON_SCHEMA in request.needs, "response_format" in request.body),
-        *(from_tool, request.max_output is not None, size <= 12, size <= 40, size <= 100, follows),
-        *(len(answers) >= 2 and answered < 300 * len(answers), tokens > 0),
-        *(from_tool and bool(_failed(result[: _figures.page].lower().encode(errors="replace"))), '""' in ask),
-        *(size, long, len(message) + between - len(instructing), len(users), len(answers), last_answer),
-        *(len(tools), len(result), max(request.max_output or 0, 0), request.images),
-        *(width(users[0][:2_000]) if len(users) > 1 else 0, answered / max(len(answers), 1), tokens, *counts),
+        *(from_tool, request.max_output is not None, ask_width <= 12, ask_width <= 40, ask_width <= 100, is_follow_up),
+        *(len(answers) >= 2 and answer_length < 300 * len(answers), stated > 0),
+        *(from_tool and bool(_find_error(tool_result[: _figures.page].lower().encode(errors="replace"))), '""' in ask),
+        *(ask_width, full_width, len(message) + omitted - len(wording), len(users), len(answers), last_answer),
+        *(len(tools), len(tool_result), max(request.max_output or 0, 0), request.images),
+        *(width(users[0][:2_000]) if len(users) > 1 else 0, answer_length / max(len(answers), 1), stated, *counts),
     )
-    about = "\n".join(system)
+    prompt = "\n".join(system)
     around = (
-        "\n".join(users[:-1])[-_figures.before :] if follows else "",
-        result[-_figures.before :] if from_tool else "",
+        "\n".join(users[:-1])[-_figures.before :] if is_follow_up else "",
+        tool_result[-_figures.before :] if from_tool else "",
         " ".join(answer[: _figures.answer] for answer in answers[-_figures.answers :]),
-        " ".join(fields).replace("_", " ")[: _figures.before],
-        about if len(about) <= 2 * _figures.system else f"{about[: _figures.system]} {about[-_figures.system :]}",
+        " ".join(schema_names).replace("_", " ")[: _figures.before],
+        prompt if len(prompt) <= 2 * _figures.system else f"{prompt[: _figures.system]} {prompt[-_figures.system :]}",
     )
     return AskFeatures(
         ask=ask,
-        around=around if all(map(str.isascii, around)) else tuple(in_english(text)[0] for text in around),
+        around=around if all(map(str.isascii, around)) else tuple(translated_words(text)[0] for text in around),
         kinds=kinds,
         numbers=numbers,
-        tokens=min(tokens, at_most) or tokens or at_most,
+        stated_tokens=min(stated, most_tokens) or stated or most_tokens,
         tools=() if from_tool else tuple(tools[: _figures.tools]),
-        least=properties * _figures.field,
-        strange=strange if whole else float(request.images > 0),
+        least_tokens=property_count * _figures.field,
+        unreadable=unread if asked else float(request.images > 0),
     )
 
 
 def _readable(message: str) -> str:
     """Returns the message without hidden characters and piled-up marks, styled letters as plain ones, and without what
     is said over and over: that says no more than what is said twice."""
-    if odd := not message.isascii() and _is_odd(message):
-        message = _UNSEEN.sub("", message)
+    if has_odd := not message.isascii() and _find_odd(message):
+        message = _REMOVED.sub("", message)
     message = normalize("NFC", message)
-    if odd:
-        message = _STYLED.sub(lambda letters: normalize("NFKC", letters[0]), _STACKED.sub("", message))
-    run = len(set(message[: _figures.short])) < _figures.varied and _over_and_over(message[: _figures.short])
-    while run and run[1] * 3 in message:
-        message = message.replace(run[1] * 3, run[1])
+    if has_odd:
+        message = _STYLED.sub(lambda letters: normalize("NFKC", letters[0]), _COMBINING_RUN.sub("", message))
+    repetition = len(set(message[: _figures.short])) < _figures.varied and _find_repetition(message[: _figures.short])
+    while repetition and repetition[1] * 3 in message:
+        message = message.replace(repetition[1] * 3, repetition[1])
     return message
 
 
-def _question(users: Sequence[str], answers: Sequence[str]) -> tuple[str, bool, bool, bool]:
+def _last_question(users: Sequence[str], answers: Sequence[str]) -> tuple[str, bool, bool, bool]:
     """Returns the last message, after the one that it refers to; whether the answer is to be a few words; whether it
     asks the previous question again; and whether it asks for nothing."""
-    whole = users[-1].strip() if users else ""
-    if whole.isupper() and len(whole) > _figures.beginning:
-        whole = whole.lower()
-    replies = len(whole) <= _figures.reply and len(users) > 1 and bool(answers)
-    reply = in_english(whole)[0].lower().encode(errors="replace").decode() if replies else ""
-    in_short = replies and _has.in_short(reply.encode())
-    again, closes = _of_reply(reply, answers[-1]) if replies else (False, False)
+    asked = users[-1].strip() if users else ""
+    if asked.isupper() and len(asked) > _figures.beginning:
+        asked = asked.lower()
+    is_reply = len(asked) <= _figures.reply and len(users) > 1 and bool(answers)
+    reply = translated_words(asked)[0].lower().encode(errors="replace").decode() if is_reply else ""
+    brief = is_reply and _has.in_short(reply.encode())
+    repeats, asks_nothing = _reply_meaning(reply, answers[-1]) if is_reply else (False, False)
     # A few words that neither end the conversation nor stand alone belong to what was asked before.
-    terse = replies and not closes and reply.count(" ") < _figures.terse and not _stands_alone(reply)
-    if again or in_short or terse:
-        longer = (message for message in reversed(users[:-1]) if len(message) > len(whole))
-        whole = next((message if again and not in_short else f"{message}\n{whole}" for message in longer), whole)
-    return whole, in_short, again, closes
+    is_terse = is_reply and not asks_nothing and reply.count(" ") < _figures.terse and not _stands_alone(reply)
+    if repeats or brief or is_terse:
+        earlier = (message for message in reversed(users[:-1]) if len(message) > len(asked))
+        asked = next((message if repeats and not brief else f"{message}\n{asked}" for message in earlier), asked)
+    return asked, brief, repeats, asks_nothing
 
 
 def _stands_alone(reply: str) -> bool:
     """Returns whether a reply is understood without the messages before it."""
-    kinds, raw = cues().of(reply), reply.encode()
-    apart = kinds & cues().apart or _everyday(raw)
-    named = not kinds & cues().hard and _named(raw) and not _definite(raw)
-    return bool(apart or ((named or _whole(raw)) and not _refers(raw)))
+    kinds, raw = cues().kinds_in(reply), reply.encode()
+    is_standalone = kinds & cues().standalone or _everyday(raw)
+    is_named = not kinds & cues().hard and _named(raw) and not _definite(raw)
+    return bool(is_standalone or ((is_named or _whole(raw)) and not _refers(raw)))
 
 
-def _of_reply(reply: str, answer: str) -> tuple[bool, bool]:
+def _reply_meaning(reply: str, answer: str) -> tuple[bool, bool]:
     """Returns whether a reply asks the previous question again (by accepting an offer, calling the answer wrong, or
     asking to go on); and whether it asks for nothing."""
     end, raw = answer[-_figures.short :].lower().encode(errors="replace"), reply.encode()
     asks_back, nothing_left = _has.asks_back(end), _has.nothing_left(end)
-    assents = asks_back and "?" not in reply and _has.assent(raw)
-    declines = _has.declined(raw) and not (asks_back and _has.clarifies(end))
-    again = _has.retry(raw) or _has.goes_on(raw) or (assents and not nothing_left)
-    return bool(again), bool(declines or (assents and nothing_left))
+    is_assent = asks_back and "?" not in reply and _has.assent(raw)
+    is_declined = _has.declined(raw) and not (asks_back and _has.clarifies(end))
+    repeats = _has.retry(raw) or _has.goes_on(raw) or (is_assent and not nothing_left)
+    return bool(repeats), bool(is_declined or (is_assent and nothing_left))
 
 
-def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[str], int, str, str, list[str]]:
+def _conversation(request: Request) -> tuple[list[str], list[str], list[str], list[str], int, str, str, list[str]]:
     """Returns the user's messages, the assistant's, the system prompt's parts, the names and values in the answer's
     schema, the number of names, the last message's role, the last tool result, and each tool's name and description."""
-    users, answers, system, fields = [], [], [], []
+    users, answers, system, schema_names = [], [], [], []
     tools: dict[int, str] = {}
-    properties, last_role, result, at = 0, "", "", None
+    property_count, last_role, tool_result, user_place = 0, "", "", None
     for passage in request.passages:
         path, text, role = passage.path, passage.text, passage.role
         place = path[1] if len(path) > 1 else 0
-        if path and path[0] in _OFFERED:
+        if path and path[0] in _TOOL_FIELDS:
             if len(path) <= 4 and isinstance(place, int):  # deeper paths describe its parameters
-                more = f" {text[: _figures.answer]}" if path[-1] in _NAMING and text != path[-1] else ""
-                tools[place] = tools.get(place, "") + more
+                description = f" {text[: _figures.answer]}" if path[-1] in _NAME_FIELDS and text != path[-1] else ""
+                tools[place] = tools.get(place, "") + description
             continue
         if path and (path[-1] in _ADDRESSES or (role == "user" and path[-1] == "name")):
             continue
         if role == "user" or (not role and path and path[0] in ("prompt", "input")):
-            if place == at and users and last_role == "user":
+            if place == user_place and users and last_role == "user":
                 users[-1] += "\n" + text
             else:
                 users.append(text)
-            last_role, at = "user", place
+            last_role, user_place = "user", place
         elif role == "assistant":
             if path[-1] in ("content", "text"):
                 answers.append(text)
@@ -209,14 +209,14 @@ def _messages(request: Request) -> tuple[list[str], list[str], list[str], list[s
         elif role in ("system", "developer"):
             system.append(text)
         elif role in ("tool", "function"):
-            result, last_role = text, role
+            tool_result, last_role = text, role
         elif path and path[0] == "response_format" and path[-2:-1] in (("properties",), ("enum",)):
-            fields.append(text)
-            properties += path[-2] == "properties"
-    return users, answers, system, fields, properties, last_role, result, [*tools.values()]
+            schema_names.append(text)
+            property_count += path[-2] == "properties"
+    return users, answers, system, schema_names, property_count, last_role, tool_result, [*tools.values()]
 
 
-_OFFERED, _NAMING = frozenset(("tools", "functions")), ("name", "description")
+_TOOL_FIELDS, _NAME_FIELDS = frozenset(("tools", "functions")), ("name", "description")
 _ADDRESSES = frozenset(table("classify/data/asked.yaml")["addresses"])
 
 
@@ -228,25 +228,25 @@ def instruction(message: str) -> str:
     message = _without_courtesies(message)
     beginning = message[: _figures.head]
     before, colon, _ = beginning.replace("：", ":").partition(":")
-    upon = _upon(beginning.encode()) if colon and {"?", "\n", "。"}.isdisjoint(before) else None  # one sentence
-    if upon and len(message) > len(words := upon[0].decode()) + _figures.beginning:
-        return str(words)
-    bare = "```".join(message.split("```")[::2])
-    if len(bare) <= _figures.quoted * (_figures.head + _figures.tail):
-        bare = _unquoted(bare)
-        bare = bare if len(bare.strip()) >= 4 else message
-    if len(bare) <= _figures.material:
-        return bare
-    head = _unquoted(bare[: _figures.quoted * _figures.head])
-    tail = _unquoted(bare[-_figures.quoted * _figures.tail :])
-    question, last = _set_apart(bare.encode()), bare.rstrip().rpartition("\n\n")[2]
+    task = _find_task(beginning.encode()) if colon and {"?", "\n", "。"}.isdisjoint(before) else None  # one sentence
+    if task and len(message) > len(task_text := task[0].decode()) + _figures.beginning:
+        return str(task_text)
+    cleaned = "```".join(message.split("```")[::2])
+    if len(cleaned) <= _figures.quoted * (_figures.head + _figures.tail):
+        cleaned = _unquoted(cleaned)
+        cleaned = cleaned if len(cleaned.strip()) >= 4 else message
+    if len(cleaned) <= _figures.material:
+        return cleaned
+    head = _unquoted(cleaned[: _figures.quoted * _figures.head])
+    tail = _unquoted(cleaned[-_figures.quoted * _figures.tail :])
+    question, last = _set_apart(cleaned.encode()), cleaned.rstrip().rpartition("\n\n")[2]
     if question or len(last) < _figures.short:
-        begins = cues().of(bare[: _figures.quoted * _figures.head].lower())
-        if question and not begins & cues().hard:
+        head_kinds = cues().kinds_in(cleaned[: _figures.quoted * _figures.head].lower())
+        if question and not head_kinds & cues().hard:
             return str(next(filter(None, question.groups())).decode())
-        if len(last) < _figures.short and cues().of(last.lower()) & cues().working & ~begins:
+        if len(last) < _figures.short and cues().kinds_in(last.lower()) & cues().working & ~head_kinds:
             return last
-    first, last = _prose(head, cut=-1)[: _figures.head], _prose(tail, cut=0)[-_figures.tail :]
+    first, last = _prose(head, cut_line=-1)[: _figures.head], _prose(tail, cut_line=0)[-_figures.tail :]
     if not first.strip() and not last.strip():
         first, last = head[: _figures.head], tail[-_figures.tail :]
     # Whole sentences at either end; everything if there is no sentence.
@@ -259,40 +259,40 @@ def instruction(message: str) -> str:
 
 def _unquoted(text: str) -> str:
     """Returns a text with empty quotes in place of quotations, and of a list of names."""
-    return _listed(r'\1 ""', _quoted('""', text))
+    return _replace_list(r'\1 ""', _replace_quotes('""', text))
 
 
 def _without_courtesies(message: str) -> str:
     """Returns a message without greeting and closing; unchanged if hardly anything else is left."""
-    greeting = _greets(message[: _figures.head].encode())
-    begins = len(greeting[0].decode()) if greeting else 0
-    at = max(len(message) - _figures.tail, begins)
-    tail = message[at:].encode()
-    ends = len(tail)
-    for closing in reversed([*_closes(tail)]):
-        rest, between = tail[closing.end() :], tail[closing.end() : ends]
+    greeting = _greeting(message[: _figures.head].encode())
+    start = len(greeting[0].decode()) if greeting else 0
+    tail_start = max(len(message) - _figures.tail, start)
+    tail = message[tail_start:].encode()
+    tail_end = len(tail)
+    for closing in reversed([*_find_closings(tail)]):
+        rest, between = tail[closing.end() :], tail[closing.end() : tail_end]
         if not rest[:1].isalpha() and (_signed(rest) or _closes_on(between)):
-            ends = closing.start() + len(closing[0].decode()[0].encode())
-    bare = f"{message[begins:at]}{tail[:ends].decode()}".strip()
+            tail_end = closing.start() + len(closing[0].decode()[0].encode())
+    bare = f"{message[start:tail_start]}{tail[:tail_end].decode()}".strip()
     return bare if len(bare) >= _figures.asks else message
 
 
-def _prose(text: str, cut: int) -> str:
-    """Returns a text without lines of logs and tables, which begin alike. `cut`: 0 or -1, an incomplete line."""
+def _prose(text: str, cut_line: int) -> str:
+    """Returns a text without lines of logs and tables, which begin alike. `cut_line`: 0 or -1, an incomplete line."""
     if text.count("\n") < _figures.alike - 1:
         return text
     shapes = text.encode(errors="replace").translate(_SHAPE)
     shapes = b"\n".join([line[: _figures.alike_in] for line in shapes.split(b"\n")])
     for run, letter in _RUNS:
         shapes = shapes.replace(run, letter)
-    begins = [shape[: _figures.alike_to] for shape in shapes.split(b"\n")]
-    counts = Counter([shape for shape in begins if shape.translate(None, b"a '\".!?-")])
-    alike = {shape for shape, count in counts.items() if count >= _figures.alike}
-    if not alike:
+    line_starts = [shape[: _figures.alike_to] for shape in shapes.split(b"\n")]
+    counts = Counter([shape for shape in line_starts if shape.translate(None, b"a '\".!?-")])
+    repeated = {shape for shape, count in counts.items() if count >= _figures.alike}
+    if not repeated:
         return text
-    material = [shape in alike for shape in begins]
-    material[cut] |= material[1 if cut == 0 else -2]
-    return "\n".join([line for line, drop in zip(text.split("\n"), material, strict=True) if not drop])
+    is_material = [shape in repeated for shape in line_starts]
+    is_material[cut_line] |= is_material[1 if cut_line == 0 else -2]
+    return "\n".join([line for line, is_dropped in zip(text.split("\n"), is_material, strict=True) if not is_dropped])
 
 
 _SHAPE = bytes(97 if byte > 127 or chr(byte).isalpha() else 48 if chr(byte).isdigit() else byte for byte in range(256))
@@ -301,138 +301,138 @@ _RUNS = [(run * 4, run) for run in (b"a", b"a", b"0")] + [(run * 2, run) for run
 """Replacements that shorten a word or a number to one character."""
 _last_stop = re.compile(r".*(?:[.!?。！？:：]\s|\n)", re.DOTALL).match
 _stop = re.compile(r"[.!?。！？:：]\s|\n").search
-_quoted, _listed = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "lists"))
-_upon, _set_apart, _field, _greets, _closes_on, _signed, _whole, _named, _everyday, _refers, _definite = (
+_replace_quotes, _replace_list = (re.compile(_PATTERNS[name]).sub for name in ("quotations", "lists"))
+_find_task, _set_apart, _field, _greeting, _closes_on, _signed, _whole, _named, _everyday, _refers, _definite = (
     re2.compile(_PATTERNS[name].encode()).search  # over bytes: of a str RE2's wrapper also counts the characters
     for name in (
         *("upon", "set_apart", "field", "greets", "closes_on", "signed"),
         *("whole", "named", "everyday", "refers", "definite"),
     )
 )
-_closes = re2.compile(_PATTERNS["closes"].encode()).finditer
+_find_closings = re2.compile(_PATTERNS["closes"].encode()).finditer
 
 
 def width(text: str) -> int:
     """Returns the length of a text in characters, as if it were in English."""
-    return len(text) + int(_figures.wide - 1) * len(text.encode(errors="replace").translate(None, _NARROW))
+    return len(text) + int(_figures.wide - 1) * len(text.encode(errors="replace").translate(None, _NARROW_BYTES))
 
 
-_NARROW = bytes(range(0xE3))
+_NARROW_BYTES = bytes(range(0xE3))
 """Bytes below those that begin characters of scripts without spaces in UTF-8; continuation bytes are lower, too."""
 _CLASSES = [b"0123456789", bytes(range(0x41, 0x5B)), b"()[]{}<>=+*/_|&%#@;", b"\\$^"]
 
 
-def _form(ask: str, message: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
+def _form_values(ask: str, message: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Returns the values of the first of `FLAGS`, and of the last of `COUNTS`."""
     raw = ask.encode(errors="replace")
-    numerals, capitals, marks, latex = map(len(raw).__sub__, map(len, map(raw.translate, repeat(None), _CLASSES)))
-    share, word = 1 / max(len(ask), 1), min(1.0, len(ask) / (ask.count(" ") + 1) / 12)
-    shares = min(1.0, 4 * numerals * share), min(1.0, 4 * capitals * share), min(1.0, 5 * (marks + latex) * share), word
+    digits, capitals, marks, latex = map(len(raw).__sub__, map(len, map(raw.translate, repeat(None), _CLASSES)))
+    scale, length = 1 / max(len(ask), 1), min(1.0, len(ask) / (ask.count(" ") + 1) / 12)
+    shares = min(1.0, 4 * digits * scale), min(1.0, 4 * capitals * scale), min(1.0, 5 * (marks + latex) * scale), length
     questions, exclamations = ask.count("?") + ask.count("？"), ask.count("!") + ask.count("！")
     return shares, (message.count("```"), latex, questions, exclamations, message.count("\n"), len(_items("\n" + ask)))
 
 
 _items = re.compile(r"\n[ \t]*(?:[-*•]|\d{1,2}[.)])\s").findall
-_failed = re2.compile(rb"error|fail|exception|traceback|denied|not found|timeout|invalid").search
+_find_error = re2.compile(rb"error|fail|exception|traceback|denied|not found|timeout|invalid").search
 
 # The length of an answer, if the request states it.
 
-_KINDS: dict[str, float] = {stem: tokens for tokens, stems in _AMOUNTS["tokens"].items() for stem in stems}
-_UNITS, _MULTIPLES = (
+_TOKENS_BY_STEM: dict[str, float] = {stem: tokens for tokens, stems in _AMOUNTS["tokens"].items() for stem in stems}
+_NUMBER_WORDS, _MULTIPLES = (
     {name: value for value, names in _AMOUNTS[kind].items() for name in names.split(", ")}
     for kind in ("numbers", "multiples")
 )
 _SCALES: dict[str, float] = _MULTIPLES | _AMOUNTS["units"]
-_NAMES = "|".join(sorted(_UNITS | _MULTIPLES, key=len, reverse=True))
+_ANY_NUMBER = "|".join(sorted(_NUMBER_WORDS | _MULTIPLES, key=len, reverse=True))
 _LENGTHS = patterns(
     "classify/data/amounts.yaml",
-    number=f"(?:(?:{_NAMES})(?:[ -]?(?:(?:and|und|et|e|y) |und)?))+",
-    kind="|".join(sorted(_KINDS, key=len, reverse=True)),
+    number=f"(?:(?:{_ANY_NUMBER})(?:[ -]?(?:(?:and|und|et|e|y) |und)?))+",
+    kind="|".join(sorted(_TOKENS_BY_STEM, key=len, reverse=True)),
     asks_about=_PATTERNS["asks_about"],
 )
-_searched = _LENGTHS["searched"].split("|")
-_has = SimpleNamespace(**{name: re2.compile(_LENGTHS[name].encode()).search for name in _searched})
-_amounts = re2.compile(_LENGTHS["amount"].encode()).finditer
-_limited = [re2.compile(pattern.encode()).search for pattern in _LENGTHS["limited"].values()]
-_sentence = re.compile(r"[.:!?\n。：！？]").split
+_searched_names = _LENGTHS["searched"].split("|")
+_has = SimpleNamespace(**{name: re2.compile(_LENGTHS[name].encode()).search for name in _searched_names})
+_find_amounts = re2.compile(_LENGTHS["amount"].encode()).finditer
+_limit_searches = [re2.compile(pattern.encode()).search for pattern in _LENGTHS["limited"].values()]
+_split_sentences = re.compile(r"[.:!?\n。：！？]").split
 
 
-def _stated_tokens(ask: str, kinds: int, message: int, last_answer: int) -> int:
-    """Returns the stated length in visible tokens; 0 if there is none. `message`, `last_answer`: widths."""
+def _stated_tokens(ask: str, kinds: int, message_width: int, answer_width: int) -> int:
+    """Returns the stated length in visible tokens; 0 if there is none. `message_width`, `answer_width`: widths."""
     raw, beginning = ask.encode(), ask[: _figures.short].encode()
-    if last_answer and message < _figures.short:
+    if answer_width and message_width < _figures.short:
         if _has.goes_on(raw):
-            return int(last_answer // _figures.characters)
+            return int(answer_width // _figures.characters)
         if _has.redone(raw) or _has.returned(raw) or _has.longer(raw):
-            return 0 if _has.shorter(raw) else int(last_answer * (2 if _has.longer(raw) else 1) // _figures.characters)
+            return 0 if _has.shorter(raw) else int(answer_width * (2 if _has.longer(raw) else 1) // _figures.characters)
     if _has.recased(raw):
-        return int(max((message - width(ask)) // _figures.characters, _figures.least_returned))
-    if message >= _figures.least_material + _figures.instruction and not _has.asks_last(raw):
+        return int(max((message_width - width(ask)) // _figures.characters, _figures.least_returned))
+    if message_width >= _figures.least_material + _figures.instruction and not _has.asks_last(raw):
         # The instruction stands before or after the material, and is a sentence or a line.
-        sentences = [sentence.encode() for sentence in _sentence(ask) if sentence.strip()]
-        for end in {*sentences[:1], *sentences[-1:]}:
-            changed = _has.returned(end)
-            begins = changed and len(end[: changed.end()].decode()) <= _figures.begin
-            if (begins or _has.whole(end)) and not _has.shorter(end):
-                return int(min((message - _figures.instruction) // _figures.characters, _figures.most_stated))
-    if (single := _has.in_one(beginning)) and (single[1] or not _digits(ask[: _figures.short])):
-        stem = max(filter(next(filter(None, single.groups())).decode().startswith, _KINDS), key=len)
-        return int(max(_KINDS[stem], _figures.in_short))
-    if not (kinds & cues().counts or _digits(ask[: _figures.short])):
+        sentences = [sentence.encode() for sentence in _split_sentences(ask) if sentence.strip()]
+        for edge in {*sentences[:1], *sentences[-1:]}:
+            change = _has.returned(edge)
+            starts_edge = change and len(edge[: change.end()].decode()) <= _figures.begin
+            if (starts_edge or _has.whole(edge)) and not _has.shorter(edge):
+                return int(min((message_width - _figures.instruction) // _figures.characters, _figures.most_stated))
+    if (single := _has.in_one(beginning)) and (single[1] or not _find_digits(ask[: _figures.short])):
+        stem = max(filter(next(filter(None, single.groups())).decode().startswith, _TOKENS_BY_STEM), key=len)
+        return int(max(_TOKENS_BY_STEM[stem], _figures.in_short))
+    if not (kinds & cues().number_bit or _find_digits(ask[: _figures.short])):
         return 0
-    counted = _has.range(beginning)
-    repeated = counted or _has.times(beginning)
-    if repeated and not _has.program(beginning) and (counted or not _has.never(beginning)):
-        numbers = [_number(number.decode()) for number in repeated.groups() if number]
-        each = _figures.per_number if counted else _figures.per_word
-        return int(min(abs(numbers[-1] - sum(numbers[-2:-1])) * each, _figures.most_stated))
+    range_match = _has.range(beginning)
+    repetition = range_match or _has.times(beginning)
+    if repetition and not _has.program(beginning) and (range_match or not _has.never(beginning)):
+        numbers = [_number(number.decode()) for number in repetition.groups() if number]
+        tokens_each = _figures.per_number if range_match else _figures.per_word
+        return int(min(abs(numbers[-1] - sum(numbers[-2:-1])) * tokens_each, _figures.most_stated))
     writes = bool(kinds & cues().writing or "?" not in ask) and not kinds & cues().working
     return _stated_amount(beginning, writes=writes)
 
 
 def _stated_amount(ask: bytes, *, writes: bool) -> int:
     """Returns the tokens of the things that a request asks for by number. `writes`: whether it asks for a text."""
-    amounts, most = list(_amounts(ask)), 0.0
-    made = _has.make(ask) if amounts else None
+    amounts, most_tokens = list(_find_amounts(ask)), 0.0
+    make = _has.make(ask) if amounts else None
     for amount in amounts:
         limit, number, kind, each = amount.groups()
-        per, start = _KINDS[kind.decode()], amount.start()
+        unit_tokens, start = _TOKENS_BY_STEM[kind.decode()], amount.start()
         each = each or _has.mentioned(ask[: amount.start(2)])
-        wanted = made and start >= made.end() and not limit and not _has.elsewhere(ask[made.end() : start])
-        words = per <= _figures.per_word  # all of which are to be written
+        wanted = make and start >= make.end() and not limit and not _has.elsewhere(ask[make.end() : start])
+        words = unit_tokens <= _figures.per_word  # all of which are to be written
         if not each and (wanted or (words and writes) or _has.within(ask[:start]) or _has.begins(ask[: amount.end(3)])):
-            tokens = _number(number.decode()) * per
+            tokens = _number(number.decode()) * unit_tokens
             tokens = min(tokens, _figures.most_stated) if words else tokens
-            most = tokens if most < tokens <= _figures.most_stated else most
-    if not most and (listed := _has.enumerate(ask)):
-        most = min(_number(listed[1].decode()) * _figures.per_item, _figures.most_stated)
-    return int(most)
+            most_tokens = tokens if most_tokens < tokens <= _figures.most_stated else most_tokens
+    if not most_tokens and (listed := _has.enumerate(ask)):
+        most_tokens = min(_number(listed[1].decode()) * _figures.per_item, _figures.most_stated)
+    return int(most_tokens)
 
 
-def _most_tokens(limit: re.Match[bytes]) -> float:
+def _limit_tokens(limit: re.Match[bytes]) -> float:
     """Returns the tokens of an answer at a stated limit. `limit`: its groups are a number and a unit, or none."""
-    number, measure = [group.decode() for group in limit.groups() if group] or ("", "")
-    stem = max(filter(measure.startswith, _KINDS), key=len, default="sentence")
-    return max(float(_figures.in_short), (_number(number) or 1) * _KINDS[stem] if number else 0)
+    number, unit = [group.decode() for group in limit.groups() if group] or ("", "")
+    stem = max(filter(unit.startswith, _TOKENS_BY_STEM), key=len, default="sentence")
+    return max(float(_figures.in_short), (_number(number) or 1) * _TOKENS_BY_STEM[stem] if number else 0)
 
 
 def _number(digits: str) -> float:
     if digits[0].isdigit():
-        *groups, last = _digits(digits)
-        point = "." if groups and len(last) < 3 else ""
-        return _SCALES.get(digits.lstrip("0123456789., -"), 1.0) * float("".join([*groups, point, last])[:9])
+        *groups, last = _find_digits(digits)
+        decimal_point = "." if groups and len(last) < 3 else ""
+        return _SCALES.get(digits.lstrip("0123456789., -"), 1.0) * float("".join([*groups, decimal_point, last])[:9])
     parts = [0.0]
-    for name in _names(digits):
-        times = _MULTIPLES.get(name)
-        if times is None:
-            parts.append(_UNITS[name])
+    for name in _find_number_words(digits):
+        multiple = _MULTIPLES.get(name)
+        if multiple is None:
+            parts.append(_NUMBER_WORDS[name])
         else:
-            smaller = sum(part for part in parts if part < times)
-            parts = [*(part for part in parts if part > times), times * (smaller or 1)]
+            smaller = sum(part for part in parts if part < multiple)
+            parts = [*(part for part in parts if part > multiple), multiple * (smaller or 1)]
     return sum(parts)
 
 
-_digits, _names = re.compile(r"[0-9]+").findall, re.compile(_NAMES).findall
+_find_digits, _find_number_words = re.compile(r"[0-9]+").findall, re.compile(_ANY_NUMBER).findall
 
 
 class CueWords(dict[str, int]):
@@ -447,19 +447,19 @@ class CueWords(dict[str, int]):
         stems: dict[str, list[str]] = table("classify/data/cues.yaml")
         self.names = tuple(stems)
         self._begins, self._anywhere, self._phrases = (defaultdict[str, list[tuple[str, int]]](list) for _ in range(3))
-        self._starting = dict[str, list[tuple[str, int]]]()
-        numbers = [name if name[0] > _LETTERS else f" {name}" for name in _UNITS | _MULTIPLES]
-        for at, listed in enumerate((*stems.values(), numbers)):
-            for stem in listed:
-                bare, kind = stem.lstrip(" "), 1 << at
+        self._phrases_begun = dict[str, list[tuple[str, int]]]()
+        numbers = [name if name[0] > _LAST_SPACED else f" {name}" for name in _NUMBER_WORDS | _MULTIPLES]
+        for index, group in enumerate((*stems.values(), numbers)):
+            for stem in group:
+                bare, kind = stem.lstrip(" "), 1 << index
                 if " " in bare.rstrip(" "):
                     self._phrases[bare.partition(" ")[0]].append((bare, kind))
                 elif stem[0] == " ":
                     self._begins[bare[:2]].append((bare, kind))
                 else:
                     self._anywhere[bare[0]].append((bare, kind))
-        self.counts, self._starts = 1 << len(stems), 2 << len(stems)
-        self.writing, self.working, self.apart, self.hard = (
+        self.number_bit, self._phrase_bit = 1 << len(stems), 2 << len(stems)
+        self.writing, self.working, self.standalone, self.hard = (
             sum(1 << self.names.index(name) for name in _PATTERNS[group].split("|"))
             for group in ("writing", "working", "apart", "hard")
         )
@@ -468,41 +468,41 @@ class CueWords(dict[str, int]):
         """Leaves out the words, which are text of requests."""
         return f"<{len(self)} words>"
 
-    def of(self, text: str) -> int:
+    def kinds_in(self, text: str) -> int:
         """Returns the kinds of words in a text, which is in lower case."""
         if len(self) >= WORDS:  # not within a text, which needs all of its words
             self.clear()
-            self._starting.clear()
+            self._phrases_begun.clear()
         words, kinds = zeroed(text).split(), 0
-        for of_word in set(map(self.__getitem__, words)):
-            kinds |= of_word
-        if kinds & self._starts:
-            joined = f"{' '.join(words)} "
-            for word in self._starting.keys() & set(words):
-                for phrase, kind in self._starting.get(word, ()):
-                    if phrase in joined:
+        for word_kinds in set(map(self.__getitem__, words)):
+            kinds |= word_kinds
+        if kinds & self._phrase_bit:
+            joined_words = f"{' '.join(words)} "
+            for word in self._phrases_begun.keys() & set(words):
+                for phrase, kind in self._phrases_begun.get(word, ()):
+                    if phrase in joined_words:
                         kinds |= kind
         return kinds
 
     def __missing__(self, word: str) -> int:
         padded, kinds = f"{word} ", 0
-        begins = [0] if word.isalnum() else [0, *(mark.end() for mark in _marks(word))]
-        for at in begins:
-            for stem, kind in self._begins.get(padded[at : at + 2], ()):
-                kinds |= kind if padded.startswith(stem, at) else 0
+        starts = [0] if word.isalnum() else [0, *(mark.end() for mark in _separators(word))]
+        for start in starts:
+            for stem, kind in self._begins.get(padded[start : start + 2], ()):
+                kinds |= kind if padded.startswith(stem, start) else 0
         for letter in self._anywhere.keys() & set(word):
             for stem, kind in self._anywhere[letter]:
                 kinds |= kind if stem in word else 0
-        if len(word) <= LONGEST:
-            if phrases := [phrase for at in begins for phrase in self._phrases.get(word[at:], ())]:
-                self._starting[word] = phrases
-                kinds |= self._starts
+        if len(word) <= LONGEST_WORD:
+            if phrases := [phrase for start in starts for phrase in self._phrases.get(word[start:], ())]:
+                self._phrases_begun[word] = phrases
+                kinds |= self._phrase_bit
             self[word] = kinds
         return kinds
 
 
-_marks = re.compile(r"[\W_]").finditer
-_LETTERS = "\u2e7f"
+_separators = re.compile(r"[\W_]").finditer
+_LAST_SPACED = "\u2e7f"
 """The last character before the scripts without spaces between words."""
 cues = cache(CueWords)
 

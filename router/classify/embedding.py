@@ -26,10 +26,10 @@ DIMENSIONS = 256
 _PIECES = 32_000
 _STEPS = 16.0
 """Eight-bit steps per unit: of the 8 million values one exceeds 7.94, and is cut off there."""
-_ROWS = 1_000
+_BATCH = 1_000
 """Number of rows read at a time, so that no second table is in memory."""
 Single = NDArray[np.float32]
-_ONES = np.ones(4_096, np.float32)  # for as many pieces as most texts have
+_MANY_ONES = np.ones(4_096, np.float32)  # for as many pieces as most texts have
 _DIGITS = b"0123456789"
 _ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -38,9 +38,9 @@ SPACE = "▁"
 """The vocabulary's sign for a space; every word but the first of a line begins with it."""
 WORDS = 32_768
 """Maximum number of cached words: some 5 MB, and more than everyday use of most languages needs."""
-LONGEST = 48
+LONGEST_WORD = 48
 """Maximum length in characters of a cached word; longer ones are addresses, data, and scripts without spaces."""
-_DATA = 1_024
+_LONGEST_ASCII = 1_024
 """Number of characters that are read of a longer word in ASCII."""
 _STRETCH = 32
 """Number of characters that are joined at once: the work grows with the square of it."""
@@ -48,11 +48,11 @@ _CHARACTERS = 65_536
 """Maximum number of cached pieces and other characters: the whole vocabulary, and more than any one script."""
 _FIRST_BYTE = 3
 """Number of the piece for byte 0; characters outside the vocabulary are spelled as their UTF-8 bytes."""
-CONTROL = _FIRST_BYTE + 256
+FIRST_PIECE = _FIRST_BYTE + 256
 """Number of the first ordinary piece: those below are control marks and bytes, which no text spells out."""
-_NEVER = b"\xff\xff"
+_NO_PIECE = b"\xff\xff"
 """Rank of a pair that is not a piece: after all others."""
-_LINE = "\x01"
+_LINE_START = "\x01"
 """Marks a line's first word, since a newline itself would be lost when words are split."""
 _INDENTS = tuple((" " * width, f" {SPACE * (width - 1)} ") for width in (15, 11, 7, 3))
 _parts = re.compile(r"[0-9]|[A-Za-z]+|[^0-9A-Za-z]+").findall
@@ -73,18 +73,18 @@ class StaticEmbedding:
             self.vectors = _vectors(folder / _WEIGHTS)
             if sorted(vocabulary.values()) != list(range(_PIECES)):
                 raise ValueError("another vocabulary than expected")
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"the data files of the package wordllama can't be read ({type(problem).__name__}): "
+                f"the data files of the package wordllama can't be read ({type(error).__name__}): "
                 "install it again from requirements/runtime.txt, with --no-deps --force-reinstall"
-            ) from problem
+            ) from error
         self.words = WordPieces(vocabulary)
 
     def embed(self, text: str) -> tuple[Single, NDArray[np.intp]]:
         """Returns the mean vector, `float32 [256]`, of length one if there is any word; and the pieces' numbers."""
         pieces = np.frombuffer(self.words.split(zeroed(text)), ">u2").astype(np.intp)
         rows = self.vectors.take(pieces, axis=0).astype(np.float32)
-        ones = _ONES[: len(rows)] if len(rows) <= len(_ONES) else np.ones(len(rows), np.float32)
+        ones = _MANY_ONES[: len(rows)] if len(rows) <= len(_MANY_ONES) else np.ones(len(rows), np.float32)
         total: Single = ones.dot(rows)
         total /= max(sqrt(total.dot(total)), 1.0)
         return total, pieces
@@ -120,9 +120,9 @@ def _vectors(path: Path) -> NDArray[np.int8]:
         if (tensor["dtype"], tensor["shape"], tensor["data_offsets"][0]) != ("F16", [_PIECES, DIMENSIONS], 0):
             raise ValueError("another table than expected")
         table = np.empty((_PIECES, DIMENSIONS), np.int8)
-        for start in range(0, _PIECES, _ROWS):
-            rows = np.fromfile(file, np.float16, _ROWS * DIMENSIONS).reshape(_ROWS, DIMENSIONS).astype(np.float32)
-            table[start : start + _ROWS] = np.rint(rows * _STEPS).clip(-127, 127)
+        for start in range(0, _PIECES, _BATCH):
+            rows = np.fromfile(file, np.float16, _BATCH * DIMENSIONS).reshape(_BATCH, DIMENSIONS).astype(np.float32)
+            table[start : start + _BATCH] = np.rint(rows * _STEPS).clip(-127, 127)
     return table
 
 
@@ -133,8 +133,8 @@ class WordPieces(dict[str, bytes]):
     """Cache of word → its pieces' numbers, two bytes each, big-endian. Filled on demand, emptied when it is full."""
 
     def __init__(self, vocabulary: dict[str, int]) -> None:
-        self._pieces = _Pieces((key, number.to_bytes(2)) for key, number in vocabulary.items() if number >= CONTROL)
-        self._pieces[_LINE] = _byte(ord("\n"))
+        self._pieces = _Pieces((key, number.to_bytes(2)) for key, number in vocabulary.items() if number >= FIRST_PIECE)
+        self._pieces[_LINE_START] = _byte_piece(ord("\n"))
 
     def __repr__(self) -> str:
         """Leaves out the words, which are text of requests."""
@@ -142,7 +142,7 @@ class WordPieces(dict[str, bytes]):
 
     def split(self, text: str) -> bytes:
         """Returns a text's pieces. A space belongs to the word after it; deeper indents are pieces of their own."""
-        text = text.replace("\n", " " + _LINE)
+        text = text.replace("\n", " " + _LINE_START)
         if "   " in text:
             for indent, marked in _INDENTS:
                 text = text.replace(indent, marked)
@@ -151,21 +151,21 @@ class WordPieces(dict[str, bytes]):
         return b"".join(map(self.__getitem__, words) if None in known else known)
 
     def __missing__(self, word: str) -> bytes:
-        if len(word) > LONGEST:
+        if len(word) > LONGEST_WORD:
             # In stretches. Of an endless word in ASCII only the beginning counts: it is data, and costs most to cut.
             stretches = [word[start : start + _STRETCH] for start in range(0, len(word), _STRETCH)]
             if word.isascii():
-                stretches = [part for stretch in stretches[: _DATA // _STRETCH] for part in _parts(stretch)]
+                stretches = [part for stretch in stretches[: _LONGEST_ASCII // _STRETCH] for part in _parts(stretch)]
             return b"".join(map(self._pieces.__getitem__, stretches))
         parts = _parts(word) if word.isascii() else (word,)
         if len(parts) > 1:
-            cut = self[parts[0]] + b"".join(map(self._pieces.__getitem__, parts[1:]))
+            pieces = self[parts[0]] + b"".join(map(self._pieces.__getitem__, parts[1:]))
         else:
-            cut = self._pieces[word if word[0] == _LINE else SPACE + word]
+            pieces = self._pieces[word if word[0] == _LINE_START else SPACE + word]
         if len(self) >= WORDS:
             self.clear()
-        self[word] = cut
-        return cut
+        self[word] = pieces
+        return pieces
 
 
 class _Pieces(dict[str, bytes]):
@@ -175,25 +175,25 @@ class _Pieces(dict[str, bytes]):
         """Returns the numbers of what characters that are not a piece are cut into."""
         if len(run) > 1:
             return self.join(run)
-        spelt = b"".join(map(_byte, run.encode(errors="replace")))
+        byte_pieces = b"".join(map(_byte_piece, run.encode(errors="replace")))
         if len(self) < _CHARACTERS:
-            self[run] = spelt
-        return spelt
+            self[run] = byte_pieces
+        return byte_pieces
 
     def join(self, run: str) -> bytes:
         """Joins neighbours, the pair with the lowest number first, while any pair is a piece (byte-pair encoding)."""
         parts = list(run)
-        ranks = list(map(self.get, map(add, parts, parts[1:]), repeat(_NEVER)))
-        while ranks and (best := min(ranks)) != _NEVER:
+        ranks = list(map(self.get, map(add, parts, parts[1:]), repeat(_NO_PIECE)))
+        while ranks and (best := min(ranks)) != _NO_PIECE:
             at = ranks.index(best)
             parts[at : at + 2] = [parts[at] + parts[at + 1]]
             del ranks[at]
             if at < len(ranks):
-                ranks[at] = self.get(parts[at] + parts[at + 1], _NEVER)
+                ranks[at] = self.get(parts[at] + parts[at + 1], _NO_PIECE)
             if at:
-                ranks[at - 1] = self.get(parts[at - 1] + parts[at], _NEVER)
+                ranks[at - 1] = self.get(parts[at - 1] + parts[at], _NO_PIECE)
         return b"".join(map(self.__getitem__, parts))
 
 
-def _byte(value: int) -> bytes:
+def _byte_piece(value: int) -> bytes:
     return (_FIRST_BYTE + value).to_bytes(2)

@@ -10,7 +10,7 @@ from rich.text import Text
 from router.api.auth import OPEN, ledger_of
 from router.api.parse import parse
 from router.choose import check, choose, index
-from router.classify.difficulty import read_too
+from router.classify.difficulty import add_difficulty
 from router.classify.ner import NamesReader
 from router.classify.views import where
 from router.config.load import load_policy
@@ -53,7 +53,7 @@ def explain_request(
     targets = tuple(config.targets.values())
     forecaster = forecasters(ledger, targets)(targets, FRESH_MS)
     decision, _ = choose(rules, request, caller, screened, Health(time.monotonic), forecaster)
-    return examine(read_too(decision, request))
+    return examine(add_difficulty(decision, request))
 
 
 async def _screened(screen: Screen, request: Request, caller: Caller) -> Screened:

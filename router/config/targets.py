@@ -11,7 +11,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import structs
 from pydantic import SecretStr
 
-from router.classify.language import KNOWN, NAMES, english
+from router.classify.language import KNOWN, NAMES, english_name
 from router.config.policy import Catalog, ModelRow, PromptRow, TargetRow, TermsRow
 from router.estimate.tokens import SCALE
 from router.types.clock import now_ms
@@ -161,7 +161,7 @@ class _TemplateFails(Exception):
     """A template can't be rendered. `line` counts from 1 within it."""
 
     def __init__(self, pair: tuple[str, str], error: Exception) -> None:
-        source, target = map(english, pair)
+        source, target = map(english_name, pair)
         where = f" from {source or 'an unknown language'} to {target or 'none'}" if pair != _NO_LANGUAGES else ""
         super().__init__(f"the template fails{where or ' where no language is known'}: {error}")
         self.line = _line(error)
@@ -207,8 +207,8 @@ def _rendered(template: Any, pair: tuple[str, str], text: str) -> str:
         "system": "",
         "input": text,
         "text": text,
-        "source": english(source),
-        "target": english(target),
+        "source": english_name(source),
+        "target": english_name(target),
         "source_code": source,
         "target_code": target,
     }

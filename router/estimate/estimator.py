@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from router.classify.difficulty import load, of_text
+from router.classify.difficulty import load, text_features
 from router.estimate.pass_rate import LEARNED, PassRateModel
 from router.types.attempt import Outcome
 from router.types.request import SHARE, TASKS, TRAITS, UNFAMILIARITY, Reading
@@ -302,7 +302,7 @@ def _answers(
 
 def read(text: str, functions: str = "") -> Reading:
     """Returns the reading of a prompt, as in the gateway. `functions`: the tools offered, in JSON."""
-    return load().reading(of_text(text, functions), None)
+    return load().reading(text_features(text, functions), None)
 
 
 def outcome(target: str, reading: Reading, score: float) -> Outcome:

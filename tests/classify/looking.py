@@ -8,7 +8,7 @@ from typing import Any
 from router.api.parse import parse
 from router.classify.classify import Classifier
 from router.classify.detector import Form, Scanner
-from router.classify.difficulty import read
+from router.classify.difficulty import read_difficulty
 from router.classify.sensitivity.health import HealthDetector
 from router.classify.sensitivity.identifiers import Identifiers
 from router.classify.sensitivity.secrets import Secrets
@@ -59,7 +59,7 @@ Read = tuple[Classification, Reading]
 
 
 def reading_of(message: str | Request) -> Read:
-    result = read(request(text=message) if isinstance(message, str) else message)
+    result = read_difficulty(request(text=message) if isinstance(message, str) else message)
     assert result.reading is not None
     return result, result.reading
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from router.classify import difficulty
 from router.classify.asked import CueWords
-from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, read, read_arrays
+from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, read_arrays, read_difficulty
 from router.errors import DataError
 from router.types.request import DIFFICULTY_SD, SHARE, Endpoint, Limits, Passage, Reading, Request
 from router.types.target import Task
@@ -110,7 +110,7 @@ def test_a_picture_is_read_alike_however_it_comes_and_its_address_is_no_part_of_
     for picture, endpoint in zip(pictures, (Endpoint.CHAT, Endpoint.CHAT, Endpoint.MESSAGES), strict=True):
         asked = sent(endpoint, {"max_tokens": 99, "messages": [{"role": "user", "content": [ask, picture]}]})
         linked = sent(Endpoint.CHAT, {"max_tokens": 99, "messages": [{"role": "user", "content": [pictures[0], ask]}]})
-        assert (asked.images, read(asked)) == (1, read(linked))
+        assert (asked.images, read_difficulty(asked)) == (1, read_difficulty(linked))
 
 
 WORK = "Refactor our order service to event sourcing, move 40 million rows without downtime, and argue none is lost."
@@ -155,7 +155,7 @@ def test_a_text_is_read_alike_in_each_of_its_unicode_forms_and_below_marks_that_
 
 
 def test_embeddings_are_not_read_nor_traits_of_another_version_and_the_prompt_of_a_completion_is() -> None:
-    assert read(request(endpoint=Endpoint.EMBEDDINGS, text="x")).reading is None
+    assert read_difficulty(request(endpoint=Endpoint.EMBEDDINGS, text="x")).reading is None
     once = request(endpoint=Endpoint.COMPLETIONS, passages=(Passage(("prompt",), PROOF),))
     assert reading_of(once)[1].packed() == reading_of(PROOF)[1].packed()
     with pytest.raises(ValueError, match="traits"):
@@ -194,9 +194,9 @@ def test_what_is_remembered_of_requests_is_little_no_text_and_the_same_again(mon
     assert "private" not in repr(difficulty._readings)
     assert reading_of("private 0")[1].packed() == first
     text = f"step by step {' '.join(a + b for a in 'bcdfgh' for b in 'aeiouy')}"
-    kinds = CueWords().of(text)
+    kinds = CueWords().kinds_in(text)
     monkeypatch.setattr("router.classify.asked.WORDS", 20)
-    assert CueWords().of(text) == kinds != 0, "words are forgotten between texts, not within one"
+    assert CueWords().kinds_in(text) == kinds != 0, "words are forgotten between texts, not within one"
 
 
 SHIPPED, SHIPPED_MANIFEST = (FOLDER / ARRAYS).read_bytes(), msgspec.json.decode((FOLDER / MANIFEST).read_bytes())

@@ -9,7 +9,7 @@ import yaml
 from msgspec import structs
 
 from router.api.text import Metadata, limits
-from router.classify.difficulty import read
+from router.classify.difficulty import read_difficulty
 from router.decide.eligibility import ANYTHING, SpecialistRequest, asked, special
 from router.decide.profile import NEW, request_of, shape_of
 from router.errors import ClientError
@@ -36,7 +36,7 @@ def specialist(*tasks: Task, languages: tuple[str, ...] = ()) -> Target:
 
 
 def classified(of: Request) -> Classification:
-    seen = read(of)
+    seen = read_difficulty(of)
     return Classification(data_class="internal", difficulty=seen.difficulty, task=seen.task, reading=seen.reading)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.classify import embedding
-from router.classify.asked import AROUND, COUNTS, FLAGS, NUMBERS, SYSTEM, AskFeatures, asked, cues
+from router.classify.asked import AROUND, COUNTS, FLAGS, NUMBERS, SYSTEM, AskFeatures, cues, read_features
 from router.classify.difficulty import (
     BUCKETS,
     GROUPS,
@@ -21,11 +21,11 @@ from router.classify.difficulty import (
     TIERS,
     DifficultyReader,
     ReaderPart,
-    of_ask,
-    of_text,
-    of_text_around,
-    sizes,
-    widened,
+    ask_part,
+    in_single,
+    part_lengths,
+    text_features,
+    text_part,
 )
 from router.classify.embedding import DIMENSIONS, Single
 from router.estimate.pass_rate import USUAL_DIFFICULTIES
@@ -71,7 +71,7 @@ FRAMED_WEIGHT, INSTRUCTED_WEIGHT, TRANSLATED_WEIGHT, CONTRAST_WEIGHT = 0.1, 0.15
 """… each copy as programs send it, or with its task in a system prompt, each translation, and each contrast."""
 FOLDS = 4
 SEED = 0
-_FIRST = embedding.CONTROL + 1
+_FIRST = embedding.FIRST_PIECE + 1
 
 
 class Rows(NamedTuple):
@@ -111,11 +111,11 @@ def _nearest(points: Any, centres: Any) -> NDArray[np.intp]:
 
 def numbers(asks: AskFeatures, groups: NDArray[np.uint8]) -> list[ReaderPart]:
     """`groups` [32,000]: the group of each piece of the vocabulary."""
-    return [of_ask(asks, groups), *(of_text_around(kind, text) for kind, text in enumerate(asks.around) if text)]
+    return [ask_part(asks, groups), *(text_part(kind, text) for kind, text in enumerate(asks.around) if text)]
 
 
 def anchor_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Rows:
-    read = [numbers(asked(anchor.request()), groups) for anchor in anchors]
+    read = [numbers(read_features(anchor.request()), groups) for anchor in anchors]
     wanted = np.array([_wanted(anchor) for anchor in anchors])
     return Rows(*_columns(read), wanted, np.ones(len(read)), np.arange(len(read)))
 
@@ -134,7 +134,7 @@ def contrast_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8]) -> Rows:
 
 
 def _columns(read: Sequence[list[ReaderPart]]) -> tuple[Vector, NDArray[Any]]:
-    rows, columns = np.zeros((len(read), sum(sizes()))), np.empty(len(read), object)
+    rows, columns = np.zeros((len(read), sum(part_lengths()))), np.empty(len(read), object)
     for at, parts in enumerate(read):
         columns[at] = parts
         for part in parts:
@@ -162,7 +162,7 @@ def label_rows(labels: Iterable[Label], difficulty: Vector, groups: NDArray[np.u
         row[TIER_OUT] = np.interp(hard, TIER_DIFFICULTY, range(len(TIER_DIFFICULTY)))
         row[TASK_OUT:] = [float(task is label.task) for task in TASKS]
         for text in chance.sample(label.questions, min(PER_LABEL, len(label.questions))):
-            rows.append(numbers(of_text(text), groups))
+            rows.append(numbers(text_features(text), groups))
             wanted.append(row)
     count = len(rows)
     return Rows(*_columns(rows), np.array(wanted), np.full(count, PUBLIC_WEIGHT), np.full(count, -1))
@@ -174,7 +174,7 @@ def phrase_rows(groups: NDArray[np.uint8]) -> Rows:
     for phrase in phrases(SEED):
         row = np.full(OUTPUTS, np.nan)
         row[TASK_OUT:] = [float(task is phrase.task) for task in TASKS]
-        rows.append(numbers(of_text(phrase.text), groups))
+        rows.append(numbers(text_features(phrase.text), groups))
         wanted.append(row)
     count = len(rows)
     return Rows(*_columns(rows), np.array(wanted), np.full(count, PHRASE_WEIGHT), np.full(count, -1))
@@ -307,7 +307,7 @@ def _squares(points: Vector, centres: Vector) -> Vector:
 
 
 def reader(arrays: dict[str, Any]) -> DifficultyReader:
-    fields: dict[str, Any] = {name: widened(array) for name, array in arrays.items()}
+    fields: dict[str, Any] = {name: in_single(array) for name, array in arrays.items()}
     return DifficultyReader(**fields)
 
 
@@ -336,7 +336,7 @@ def held_out(rows: Rows, groups: NDArray[np.uint8]) -> HeldOut:
 def outputs(fitted: DifficultyReader, rows: Rows, at: int) -> tuple[Single, float]:
     """As `DifficultyReader.outputs` has them."""
     ask, *around = [fitted.place(part) for part in rows.parts[at]]
-    system = around.pop() if rows.parts[at][-1].start == sum(sizes()[: SYSTEM + 1]) else None
+    system = around.pop() if rows.parts[at][-1].start == sum(part_lengths()[: SYSTEM + 1]) else None
     return fitted.outputs(sum(around, ask), system)
 
 
