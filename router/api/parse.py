@@ -27,7 +27,7 @@ from router.api.text import (
     of_messages,
     others,
 )
-from router.classify.views import strings, where
+from router.classify.views import dotted, passages_in
 from router.errors import ClientError, invalid, unreadable
 from router.outcomes.judge import Ask
 from router.types.attempt import ASCII
@@ -64,9 +64,9 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
 def refused(error: Exception, data: bytes) -> ClientError:
     """Returns the 400 for an unreadable body; names a lone surrogate, which msgspec reports as truncated data."""
     with suppress(ValueError, RecursionError):
-        for passage in strings(loads(data)) if type(error) is msgspec.DecodeError else ():
+        for passage in passages_in(loads(data)) if type(error) is msgspec.DecodeError else ():
             if half := next((letter for letter in passage.text if "\ud800" <= letter <= "\udfff"), ""):
-                place = where(passage.path).encode(errors="replace").decode()
+                place = dotted(passage.path).encode(errors="replace").decode()
                 return invalid(place, f"\\u{ord(half):x} in {place} is half of a character: send both halves, or none.")
     return unreadable(error)
 
@@ -110,7 +110,7 @@ def _native(make: Make, body: Body, data: bytes, unsaid: ClientError) -> Request
     """Returns a request that only a native Responses endpoint can serve: built-in tools, stored prompts, grammars."""
     fields, read = _RESPONSES.decode(data), ReadableContent()
     if "input" in body:
-        of_messages(list(strings(msgspec.json.decode(body["input"]), ("input",))), read)
+        of_messages(list(passages_in(msgspec.json.decode(body["input"]), ("input",))), read)
     others(body, "input", read)
     if body.get("prompt", _NULL) != _NULL:
         read.unscannable.add(Modality.FILE)

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from router.classify.decoders import LEAST_BARE, MOST_DECODED, document, inline
-from router.classify.views import strings
+from router.classify.decoders import LEAST_PAYLOAD, MOST_DECODED, document, inline
+from router.classify.views import passages_in
 from router.errors import wrong
 from router.types.attempt import LONGEST_WORD, SMALL_LETTERS
 from router.types.price import nano_from_usd
@@ -232,7 +232,7 @@ class ReadableContent(Struct):
         if media is None:
             self.passages.append(Passage(path, text, role))
             return False
-        if len(media.payload) == len(text) and least == LEAST_BARE:
+        if len(media.payload) == len(text) and least == LEAST_PAYLOAD:
             self.bare.append(text)
         read = document(media.payload) if len(media.payload) <= self.left else None
         if read is None:
@@ -257,8 +257,8 @@ def of_messages(passages: Sequence[Passage], readable: ReadableContent) -> None:
             readable.passages.append(passage)
             continue
         modality = _LINKED.get(str(holder)) or _PAYLOADS.get(str(name), Modality.FILE)
-        if text.startswith("data:") or len(text) >= LEAST_BARE or name in _PAYLOADS:
-            least = 1 if name in _PAYLOADS else LEAST_BARE
+        if text.startswith("data:") or len(text) >= LEAST_PAYLOAD or name in _PAYLOADS:
+            least = 1 if name in _PAYLOADS else LEAST_PAYLOAD
             # A long URL is not base64 and is checked below.
             if readable.payload(path, text, role, modality, least) or text[:5] == "data:":
                 continue
@@ -330,7 +330,7 @@ def loose_content(messages: list[LooseMessage], raw: Raw) -> ReadableContent:
     """Returns the content of messages with media or undocumented fields (thinking blocks, signatures …): every string
     of `raw`, their bytes, counts, since it leaves with the request."""
     kinds = [part.type for message in messages if isinstance(message.content, list) for part in message.content]
-    passages = list(strings(msgspec.json.decode(raw), ("messages",)))
+    passages = list(passages_in(msgspec.json.decode(raw), ("messages",)))
     read = ReadableContent()
     of_messages(passages, read)
     _measure(read, passages, kinds)
@@ -342,12 +342,12 @@ def others(body: Mapping[str, Raw], skipped: str, read: ReadableContent) -> None
     """Adds the strings of all fields but `skipped` and the model: tools, schemas, metadata, unknown fields."""
     for name, raw in body.items():
         if name not in ("model", skipped) and memoryview(raw)[0] in _HOLDS_TEXT:
-            for passage in strings(msgspec.json.decode(raw), (name,)):
+            for passage in passages_in(msgspec.json.decode(raw), (name,)):
                 # These fields don't state a media type, so only base64 is told from text.
                 if len(passage.text) < _SHORTEST:
                     read.passages.append(passage)
                 else:
-                    read.payload(passage.path, passage.text, passage.role, Modality.FILE, LEAST_BARE)
+                    read.payload(passage.path, passage.text, passage.role, Modality.FILE, LEAST_PAYLOAD)
     for name in body.keys() & _STORED.keys():
         if bytes(body[name]) not in _ABSENT:
             read.unscannable.add(_STORED[name])

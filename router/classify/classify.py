@@ -12,7 +12,7 @@ import msgspec
 
 from router.classify import difficulty
 from router.classify.detector import CERTAIN_SCORE, Detects, DoubtfulValue, Hit, Scanner
-from router.classify.views import TextView, body_views, may_go_on, strings, views
+from router.classify.views import TextView, body_views, may_continue, passages_in, views
 from router.types.request import Cause, Classification, Endpoint, Finding, Latest, Request
 from router.types.target import Task
 
@@ -124,7 +124,7 @@ class Classifier:
             return True
         short = msgspec.json.encode({name: raw for name, raw in fields.items() if len(memoryview(raw)) < LONG_FIELD})
         try:
-            harmless = not any(map(may_go_on, strings(msgspec.json.decode(short), keys=False)))
+            harmless = not any(map(may_continue, passages_in(msgspec.json.decode(short), keys=False)))
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
         harmless = harmless and not self._find(body_views(short))[0]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from router.classify import embedding
 from router.classify.asked import AROUND, COUNTS, NUMBERS, RESULT, SYSTEM, AskFeatures, bits, cues, read_features
 from router.classify.embedding import DIMENSIONS, Single
-from router.classify.views import strings
+from router.classify.views import passages_in
 from router.errors import DataError
 from router.types.decision import Decision
 from router.types.request import (
@@ -299,6 +299,6 @@ def text_features(text: str, functions: str = "") -> AskFeatures:
         offered = msgspec.json.decode(functions or "[]")
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         offered = []
-    tools = strings(offered if isinstance(offered, list) else [offered], ("tools",))
+    tools = passages_in(offered if isinstance(offered, list) else [offered], ("tools",))
     passages = (Passage(("messages", 0, "content"), text, "user"), *tools)
     return read_features(Request(id="", endpoint=Endpoint.CHAT, model="", body={}, passages=passages, prompt_bytes=0))

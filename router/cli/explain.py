@@ -12,7 +12,7 @@ from router.api.parse import parse
 from router.choose import check, choose, index
 from router.classify.difficulty import add_difficulty
 from router.classify.ner import NamesReader
-from router.classify.views import where
+from router.classify.views import dotted
 from router.config.load import load_policy
 from router.decide.explain import PlacedExplanation, encode, examine, reason
 from router.decide.health import Health
@@ -82,7 +82,7 @@ def explanation(examined: PlacedExplanation) -> Iterator[RenderableType]:
     unshown = len(examined.findings) - MAX_FINDINGS
     rest = [(f"and {unshown} more", "", "", "")] if unshown > 0 else []
     places = (  # the place, never the text
-        (each.detector, each.data_class, where(each.path), f"{each.start}–{each.end}{'' if each.exact else ' hidden'}")
+        (each.detector, each.data_class, dotted(each.path), f"{each.start}–{each.end}{'' if each.exact else ' hidden'}")
         for each in examined.findings[:MAX_FINDINGS]
     )
     yield from _table("findings", (*places, *rest))
