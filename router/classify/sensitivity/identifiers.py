@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from router.classify.detector import Confirm, DetectorModel, Form
 from router.classify.sensitivity import checksums, numbers
-from router.classify.sensitivity.context_rules import FAR, NEAR, NUMBER_NAMES, Valid, always, beside, shaped, whole
-from router.classify.sensitivity.numbers import NUMBERS, no_hash
+from router.classify.sensitivity.context_rules import FAR, NEAR, NUMBER_NAMES, Valid, always, by_word, shaped, whole
+from router.classify.sensitivity.numbers import NUMBERS, reject_hashes
 from router.classify.sensitivity.phones import PHONES_FORMS
 from router.types.request import Finding, Path
 
@@ -26,11 +26,11 @@ def _form(row: dict[str, Any]) -> Form:
     valid: Valid = one_agrees if len(checks) > 1 else [*checks, always][0]
     if "words" in row:
         reach = row.get("reach", FAR)
-        return beside(name, row["words"], row["number"], valid, NEAR if reach == "near" else reach)
+        return by_word(name, row["words"], row["number"], valid, NEAR if reach == "near" else reach)
     confirm: Confirm | None = getattr(numbers, row["confirm"]) if "confirm" in row else None
     if confirm is None and (check or "whole" in row):
         confirm = shaped(valid, name if row.get("own") else "")
-        confirm = no_hash(confirm) if row.get("no_hash") else confirm
+        confirm = reject_hashes(confirm) if row.get("no_hash") else confirm
     pattern = whole(row["whole"]) if "whole" in row else row["pattern"]
     family = row.get("family", "number" if "whole" in row else "")
     return Form(name, pattern, confirm, family=family, gate=NUMBER_NAMES["gates"].get(family, ""))
@@ -66,10 +66,10 @@ class Identifiers(DetectorModel):
 
     def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         """Returns one finding per value: drops those within a longer one, unless only the shorter can be replaced."""
-        reached: dict[tuple[Path, bool], int] = {}
+        covered_until: dict[tuple[Path, bool], int] = {}
         widest = []
         for finding in sorted(own, key=lambda each: (each.start, -each.end, not each.exact, _ORDER[each.detector])):
-            if all(finding.end > reached.get((finding.path, exact), -1) for exact in {True, finding.exact}):
-                reached[finding.path, finding.exact] = finding.end
+            if all(finding.end > covered_until.get((finding.path, exact), -1) for exact in {True, finding.exact}):
+                covered_until[finding.path, finding.exact] = finding.end
                 widest.append(finding)
         return widest

@@ -12,7 +12,7 @@ from router.types.tables import patterns, table
 
 # The operator's own words: project names, markings, customer names.
 
-_MOST_TOGETHER = 6_000
+_MOST_CHARACTERS = 6_000
 """Maximum number of characters of words in one pattern: with some 100,000 RE2's automaton runs out of memory."""
 
 
@@ -28,28 +28,28 @@ class Keywords(DetectorModel):
     @property
     def forms(self) -> tuple[Form, ...]:
         confirm = None if self.ask is None else confirm_uncertain
-        expressions = ("(?i)" + "|".join(map(_whole, words)) for words in _shares(self.words))
+        expressions = ("(?i)" + "|".join(map(_whole_word, words)) for words in _word_groups(self.words))
         return tuple(Form("word", expression, confirm, self.ask or "") for expression in expressions)
 
 
-def _shares(words: Iterable[str]) -> Iterator[list[str]]:
+def _word_groups(words: Iterable[str]) -> Iterator[list[str]]:
     """Yields groups of words, for one pattern each; words that begin alike are neighbours, the longest first."""
-    share: list[str] = []
+    group: list[str] = []
     for word in sorted(words, reverse=True):
-        if sum(map(len, share)) + len(word) > _MOST_TOGETHER and share:
-            yield share
-            share = []
-        share.append(word)
-    yield share
+        if sum(map(len, group)) + len(word) > _MOST_CHARACTERS and group:
+            yield group
+            group = []
+        group.append(word)
+    yield group
 
 
-def _whole(word: str) -> str:
+def _whole_word(word: str) -> str:
     """Returns a pattern for a whole word. RE2's word boundaries know only ASCII: other characters get none."""
     parts = r"\s+".join(str(re2.escape(part)) for part in word.split()) or str(re2.escape(word))
-    return _edge(word[0]) + parts + _edge(word[-1])
+    return _boundary(word[0]) + parts + _boundary(word[-1])
 
 
-def _edge(character: str) -> str:
+def _boundary(character: str) -> str:
     return r"\b" if character.isascii() and (character.isalnum() or character == "_") else ""
 
 
@@ -58,13 +58,13 @@ def _edge(character: str) -> str:
 _QUIET: Any = re2.Options()
 _QUIET.log_errors = False
 _SYNTAX = "a regular expression in RE2's syntax, which stays quick on any text"
-_NOTHING = ("", "\naa  bb\n")
+_EVERY_PLACE = ("", "\naa  bb\n")
 """Texts with every place at which an expression without width can match."""
-_ORDINARY = ("Thank you, that is all.", "How do I sort a list by two keys?", "Wo finde ich den Bahnhof?")
+_ORDINARY_TEXTS = ("Thank you, that is all.", "How do I sort a list by two keys?", "Wo finde ich den Bahnhof?")
 """Ordinary texts: an expression that is found in all of them is found in nearly every request."""
 
 
-def _compiled(expression: str) -> Any:
+def _compiled_expression(expression: str) -> Any:
     try:
         return re2.compile(expression, _QUIET)
     except re2.error as error:
@@ -77,19 +77,19 @@ def _compiled(expression: str) -> Any:
         raise mistake(_SYNTAX, remedy) from None
 
 
-def _selective(expression: str) -> str:
-    compiled = _compiled(expression)
-    if any(match.start() == match.end() for text in _NOTHING for match in compiled.finditer(text)):
+def _valid_expression(expression: str) -> str:
+    compiled = _compiled_expression(expression)
+    if any(match.start() == match.end() for text in _EVERY_PLACE for match in compiled.finditer(text)):
         remedy = "write + for *, and a character beside ^, $ or \\b"
         raise mistake("an expression that matches at least one character", remedy)
-    if all(compiled.search(text) for text in _ORDINARY):
+    if all(compiled.search(text) for text in _ORDINARY_TEXTS):
         raise mistake("an expression that most texts don't match", "add what is special to it, e.g. E-\\d{6} for \\w+")
     return expression
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
 """Name of a pattern. Appears in headers and reports as "patterns.NAME"."""
-Expression = Annotated[str, AfterValidator(_selective)]
+Expression = Annotated[str, AfterValidator(_valid_expression)]
 
 
 class Patterns(DetectorModel):
@@ -113,13 +113,13 @@ Marking = Literal[
     "itar", "ear", "us_classified", "cui", "nato", "eu", "uk", "germany", "france", "australia", "canada", "tlp",
     "distribution", "foreign_nationals", "company",
 ]  # fmt: skip
-_OPTIONAL = "company"
+_OPTIONAL_MARKING = "company"
 
 
 class Markings(DetectorModel):
     kind: Literal["markings"]
     only: tuple[Marking, ...] = Field(
-        tuple(name for name in get_args(Marking) if name != _OPTIONAL),
+        tuple(name for name in get_args(Marking) if name != _OPTIONAL_MARKING),
         min_length=1,
         description="Markings to look for; `company`, a line that says confidential, is found only where it is listed.",
     )

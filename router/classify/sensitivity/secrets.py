@@ -19,9 +19,9 @@ from router.types.request import Finding
 _HEAD_REACH = 96
 _LONGEST_HEADER = 4_096
 """Number of characters of a token's header, or of a cookie's line, that are examined."""
-_SENTENCE_END = ".,;:!?)]}`"
+_SENTENCE_MARKS = ".,;:!?)]}`"
 _ROWS = SimpleNamespace(**{name: re.compile(pattern) for name, pattern in PATTERNS["rows"].items()})
-_HEADING = 2_048
+_LONGEST_ROW = 2_048
 """Maximum number of characters of a row."""
 _REACH_BEHIND = 512
 _REACH_BEFORE = 160
@@ -38,31 +38,31 @@ class Secrets(DetectorModel):
 
     def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         """Returns the findings without assignments that end where another form ends, such as an issuer's key."""
-        named = {(finding.path, finding.end) for finding in own if finding.detector != _ASSIGNMENT}
+        issued = {(finding.path, finding.end) for finding in own if finding.detector != _ASSIGNMENT}
         return [
-            finding for finding in own if finding.detector != _ASSIGNMENT or (finding.path, finding.end) not in named
+            finding for finding in own if finding.detector != _ASSIGNMENT or (finding.path, finding.end) not in issued
         ]
 
 
-def _token(text: str, start: int, end: int) -> Iterator[Span]:
+def _confirm_token(text: str, start: int, end: int) -> Iterator[Span]:
     """Confirms a token, with the rest of its word: an issuer's keys may have grown longer."""
     value = text[start:end]
     if not filler(value) and (value.isalnum() or any(map(str.isdigit, value)) or jumbled(value)):
         yield Span(start, _ROWS.word.match(text, end).end())
 
 
-def _headed(head: str) -> Confirm:
-    find = re2.compile(f"(?:{head})$")
+def _confirm_after_head(head: str) -> Confirm:
+    head_pattern = re2.compile(f"(?:{head})$")
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
-        match = find.search(text[max(0, start - _HEAD_REACH) : start])
+        match = head_pattern.search(text[max(0, start - _HEAD_REACH) : start])
         if match is not None:
-            yield from _token(text, start - len(match.group()), end)
+            yield from _confirm_token(text, start - len(match.group()), end)
 
     return confirm
 
 
-_ESCAPED = re.compile(r"(?:\\.|[^\\\"'`\n])+").match
+_match_escaped = re.compile(r"(?:\\.|[^\\\"'`\n])+").match
 """From an escaped quote, which does not end a value, to the end of it."""
 _PLAUSIBLE: dict[str, Callable[[str], bool]] = {
     "written": lambda value: not filler(value),
@@ -78,20 +78,20 @@ _PLAUSIBLE: dict[str, Callable[[str], bool]] = {
 }
 
 
-def _captured(row: dict[str, str]) -> Confirm:
+def _confirm_group(row: dict[str, str]) -> Confirm:
     """Returns a check for the last group of a pattern, which lies `before` a candidate, `within` it, or `behind` it."""
     place = next(place for place in ("before", "within", "behind") if place in row)
-    find: Any = re.compile(row[place]).match if place == "behind" else re2.compile(row[place]).search
+    search: Any = re.compile(row[place]).match if place == "behind" else re2.compile(row[place]).search
     plausible = _PLAUSIBLE[row["value"]]
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         first = max(0, start - _REACH_BEFORE) if place == "before" else end if place == "behind" else start
-        match = find(text[first : {"before": start, "within": end, "behind": end + _REACH_BEHIND}[place]])
-        value = match[match.lastindex].rstrip(_SENTENCE_END) if match else ""
+        match = search(text[first : {"before": start, "within": end, "behind": end + _REACH_BEHIND}[place]])
+        value = match[match.lastindex].rstrip(_SENTENCE_MARKS) if match else ""
         at = first + match.start(match.lastindex) if match else end
-        follows = text[at + len(value) : at + len(value) + 1]
-        if value and plausible(value) and not (follows.isalnum() or follows == "_"):
-            escaped = value[-1] == "\\" and _ESCAPED(text, at + len(value) - 1)
+        next_character = text[at + len(value) : at + len(value) + 1]
+        if value and plausible(value) and not (next_character.isalnum() or next_character == "_"):
+            escaped = value[-1] == "\\" and _match_escaped(text, at + len(value) - 1)
             yield Span(at, escaped.end() if escaped else at + len(value))
 
     return confirm
@@ -104,7 +104,7 @@ def _private_key(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _jwt(text: str, start: int, end: int) -> Iterator[Span]:
-    header = _decoded(text[start : min(end, start + _LONGEST_HEADER)].partition(".")[0])
+    header = _base64_bytes(text[start : min(end, start + _LONGEST_HEADER)].partition(".")[0])
     try:
         fields: Any = msgspec.json.decode(header)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -116,12 +116,12 @@ def _jwt(text: str, start: int, end: int) -> Iterator[Span]:
 def _discord(text: str, start: int, end: int) -> Iterator[Span]:
     """Confirms a token whose first part is a user's number, or whose parts look random and have the exact lengths."""
     user, _, rest = text[start:end].partition(".")
-    chaotic = (any(map(str.isdigit, part)) and (patchy(part) or jumbled(part)) for part in (user, rest[7:]))
-    if _decoded(user).isdigit() or (len(user) in (24, 26) and len(rest) in (34, 45) and all(chaotic)):
+    are_random = (any(map(str.isdigit, part)) and (patchy(part) or jumbled(part)) for part in (user, rest[7:]))
+    if _base64_bytes(user).isdigit() or (len(user) in (24, 26) and len(rest) in (34, 45) and all(are_random)):
         yield Span(start, end)
 
 
-def _decoded(part: str) -> bytes:
+def _base64_bytes(part: str) -> bytes:
     """Returns decoded base64url without padding; empty if it is something else."""
     try:
         return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
@@ -130,7 +130,7 @@ def _decoded(part: str) -> bytes:
 
 
 def _credentials(text: str, start: int, end: int) -> Iterator[Span]:
-    whole = text[start:end].rstrip(_SENTENCE_END)
+    whole = text[start:end].rstrip(_SENTENCE_MARKS)
     scheme = IS.scheme.search(text[max(0, start - _HEAD_REACH) : start])
     value = whole.partition("/")[2].lstrip("\\/").rpartition("@")[0].partition(":")[2]
     if scheme is not None and not IS.port.match(value) and password(value, bare_words=True):
@@ -139,7 +139,7 @@ def _credentials(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _basic(text: str, start: int, end: int) -> Iterator[Span]:
     first = max(text.rfind(" ", start, end), text.rfind("\t", start, end)) + 1
-    name, colon, secret = _decoded(text[first:end].rstrip("=")).partition(b":")
+    name, colon, secret = _base64_bytes(text[first:end].rstrip("=")).partition(b":")
     if (
         colon
         and name.isascii()
@@ -166,26 +166,26 @@ def _cookie(text: str, start: int, end: int) -> Iterator[Span]:
 def _columns(text: str, start: int, end: int) -> Iterator[Span]:
     """Yields the passwords in a column of a table with a heading, or of an INSERT."""
     opening = "(" if text[end - 1] == "(" else "\n"
-    head = text.rfind(opening, max(0, start - _HEADING), start) + 1
+    head = text.rfind(opening, max(0, start - _LONGEST_ROW), start) + 1
     if opening == "\n":
-        end = text.find("\n", end - 1, end + _HEADING) + 1
+        end = text.find("\n", end - 1, end + _LONGEST_ROW) + 1
         if not end or not _ROWS.head.fullmatch(text[head:end].strip()):
             return
-    column, at, skipped = sum(text.count(mark, head, start) for mark in ",;|\t"), end, False
-    others = 0
+    column, at, has_skipped = sum(text.count(mark, head, start) for mark in ",;|\t"), end, False
+    misses = 0
     for _ in range(_MOST_ROWS):
-        rule = text.find("\n", at)
-        if not skipped and rule > at and _ROWS.rule.fullmatch(text[at:rule]):
-            at, skipped = rule + 1, True
+        line_end = text.find("\n", at)
+        if not has_skipped and line_end > at and _ROWS.rule.fullmatch(text[at:line_end]):
+            at, has_skipped = line_end + 1, True
         cells, last = _cells(text, at)
         if len(cells) <= column:
             return
-        first, stop = cells[column]
-        if password(text[first:stop]):
-            yield Span(first, stop)
+        first, last_end = cells[column]
+        if password(text[first:last_end]):
+            yield Span(first, last_end)
         else:
-            others += 1
-        if last <= at or last >= len(text) or others > _MOST_OTHERS:
+            misses += 1
+        if last <= at or last >= len(text) or misses > _MOST_OTHERS:
             return
         at = last
         if opening == "(":
@@ -197,7 +197,7 @@ def _columns(text: str, start: int, end: int) -> Iterator[Span]:
 def _cells(text: str, at: int) -> tuple[list[tuple[int, int]], int]:
     """Returns (start, end) of each cell of a row, and where the next row begins."""
     cells = []
-    limit = at + _HEADING
+    limit = at + _LONGEST_ROW
     while at < len(text) and at < limit:
         match = _ROWS.cell.match(text, at, limit)
         if match is None:
@@ -225,15 +225,15 @@ _CONFIRMS: dict[str, Confirm] = {
 
 
 def _forms() -> Iterator[Form]:
-    yield from (Form(name, pattern, _token) for name, pattern in PATTERNS["tokens"].items())
-    yield Form("vendor", "|".join(PATTERNS["vendors"].values()), _token)
-    yield from (Form(name, row["rest"], _headed(row["head"])) for name, row in PATTERNS["headed"].items())
+    yield from (Form(name, pattern, _confirm_token) for name, pattern in PATTERNS["tokens"].items())
+    yield Form("vendor", "|".join(PATTERNS["vendors"].values()), _confirm_token)
+    yield from (Form(name, row["rest"], _confirm_after_head(row["head"])) for name, row in PATTERNS["headed"].items())
     for name, row in PATTERNS["values"].items():
         between = f"(?:{PATTERNS['assigned']}|(?i:{PATTERNS['gap']}))"
         within = {"within": f"({row['value']})$", "value": row.get("plausible", "written")}
-        yield Form(name, f"(?i:{row['issuer']}){between}(?:{row['value']})", _captured(within))
+        yield Form(name, f"(?i:{row['issuer']}){between}(?:{row['value']})", _confirm_group(within))
     for row in PATTERNS["others"]:
-        yield Form(row["form"], row["pattern"], _CONFIRMS[row["confirm"]] if "confirm" in row else _captured(row))
+        yield Form(row["form"], row["pattern"], _CONFIRMS[row["confirm"]] if "confirm" in row else _confirm_group(row))
 
 
 _FORMS = tuple(_forms())
