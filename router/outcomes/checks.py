@@ -69,8 +69,8 @@ class VerifierTerms(CheckModel):
 
     @model_validator(mode="after")
     def _check_evidence(self) -> Self:
-        claims = self.training is False or self.retention_days is not None or self.baa
-        if claims and not self.evidence:
+        promises = self.training is False or self.retention_days is not None or self.baa
+        if promises and not self.evidence:
             raise mistake("vouched for", 'add evidence: "the contract that says so"')
         return self
 
@@ -110,8 +110,8 @@ class HttpVerifier(VerifierBase):
     @cached_property
     def target(self) -> Target:
         """The verifier as a target, as the egress filter sees it."""
-        parts = urlsplit(self.url)
-        base = f"{parts.scheme}://{parts.netloc}"
+        url_parts = urlsplit(self.url)
+        base = f"{url_parts.scheme}://{url_parts.netloc}"
         name, wire = f"verifier.{self.name}", Wire.OPENAI_COMPATIBLE
         model = Model(id=self.name, name=self.name, context=0, max_output=0, capabilities=frozenset())
         provider = Provider(id=name, wire=wire, base_url=base, jurisdiction=self.jurisdiction, local=self.local)

@@ -196,7 +196,7 @@ class Case(Struct, frozen=True):
     answer: str
     report: Callable[[SourceScore], object]
     priority: float
-    at_ms: float
+    created_ms: float
 
     def __repr__(self) -> str:
         return f"Case({self.row.request_id})"
@@ -234,7 +234,7 @@ def case(
         answer=answer,
         report=report,
         priority=priority,
-        at_ms=clock_ms(),
+        created_ms=clock_ms(),
     )
 
 
@@ -294,7 +294,7 @@ class Judging:
     def _pop_next(self) -> Case | None:
         """Returns the most informative case whose judge has credit."""
         oldest_ms = clock_ms() - MOST_WAIT_MS
-        self._waiting = [case for case in self._waiting if case.at_ms >= oldest_ms]
+        self._waiting = [case for case in self._waiting if case.created_ms >= oldest_ms]
         for index, case in enumerate(self._waiting):
             if self._credit.get(case.judge.target, 0.0) >= 1:
                 self._credit[case.judge.target] -= 1

@@ -116,7 +116,7 @@ class _Children:
     async def idle(self) -> ChildProcess:
         """Waits for an idle child. Raises `Crashed` if none can be started."""
         if self._idle.empty():
-            self.fill(at_least=False)
+            self.fill(only_first=False)
         if self._count == 0 and self._idle.empty():
             raise Crashed(_NOT_STARTED)
         self._waiting += 1
@@ -128,10 +128,10 @@ class _Children:
             raise Crashed(_NOT_STARTED)
         return child
 
-    def fill(self, at_least: bool = True) -> None:
-        """Starts one more child if allowed; `at_least`: only if there is none yet."""
+    def fill(self, only_first: bool = True) -> None:
+        """Starts one more child if allowed; `only_first`: only if there is none yet."""
         loop = asyncio.get_running_loop()
-        limit = 1 if at_least else self._work.processes
+        limit = 1 if only_first else self._work.processes
         if self._has_ended or self._count >= limit or loop.time() < self._next_start_s:
             return
         self._count += 1
@@ -170,7 +170,7 @@ class _Children:
         # It stays in the set until the system confirms its end, which is not awaited here.
         self._all = {other for other in self._all if not other.over}
         if self._waiting:
-            self.fill(at_least=False)
+            self.fill(only_first=False)
 
     def end(self) -> None:
         self._has_ended = True
