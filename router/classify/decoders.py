@@ -241,7 +241,7 @@ def byte_numbers(encoded: bytes, offsets: CharacterOffsets) -> Iterator[Piece]:
 
 # What stands within a value and is not part of it: emphasis, tags, quotes of two literals, the end of a line.
 
-SPLIT, _AMID, _WRAPPED = (Pattern(_PATTERNS[name]) for name in ("apart", "amid", "wrapped"))
+SPLIT, _WITHIN, _BROKEN = (Pattern(_PATTERNS[name]) for name in ("apart", "amid", "wrapped"))
 """`SPLIT` matches a text with letters or numbers that stand apart, or with anything that the other two match."""
 _BREAK = re.compile(r"[ \t]*\\?\r?\n[ \t]*")
 _BEFORE_BREAK = re.compile(r"([0-9A-Z]+)([ -])([0-9]+)$")
@@ -253,18 +253,18 @@ _AROUND_BREAK = 80
 
 
 def marks_within(text: str, encoded: bytes, offsets: CharacterOffsets) -> Iterator[Piece]:
-    start, end = _AMID.search(encoded)
+    start, end = _WITHIN.search(encoded)
     while start >= 0:
         first, last = offsets.span(start, end)
         inner = text[first + 1 : last - 1]
         first += 1 + len(inner) - len(inner.lstrip(" "))
         yield first, first + len(inner.strip(" ")), "", False
-        start, end = _AMID.search(encoded, end - 1)
+        start, end = _WITHIN.search(encoded, end - 1)
 
 
 def breaks(text: str, encoded: bytes, offsets: CharacterOffsets) -> Iterator[Piece]:
     """Yields the line breaks within values, which are removed, or replaced by a separator."""
-    start, end = _WRAPPED.search(encoded)
+    start, end = _BROKEN.search(encoded)
     while start >= 0:
         line_break = _BREAK.search(text, offsets.of(start))
         if line_break and not _NEW_LINE.match(text, line_break.end()):
@@ -275,7 +275,7 @@ def breaks(text: str, encoded: bytes, offsets: CharacterOffsets) -> Iterator[Pie
                 groups = _BEFORE_BREAK.search(before)
                 is_whole = groups and len(groups[1]) == len(groups[3]) and text[line_break.end()].isalnum()
                 yield *line_break.span(), groups[2] if groups and is_whole else "", False
-        start, end = _WRAPPED.search(encoded, end - 1)
+        start, end = _BROKEN.search(encoded, end - 1)
 
 
 # Escaped characters: percent signs, plus signs in forms, HTML, backslashes, quoted-printable.
@@ -287,7 +287,7 @@ _LAST_CODE, _SURROGATES, _REPLACEMENT = 0x10FFFF, range(0xD800, 0xE000), "\ufffd
 
 def escapes(text: str) -> list[Piece]:
     pieces: list[Piece] = []
-    for mark, name, meaning in _KINDS:
+    for mark, name, meaning in _ESCAPE_KINDS:
         meanings: dict[str, str] = {}  # the same few escapes occur many times
         for match in _ESCAPES[name].finditer(text) if mark in text else ():
             if match.lastindex:
@@ -327,14 +327,14 @@ def _character(code: int) -> str:
     return _REPLACEMENT if code in _SURROGATES or code > _LAST_CODE else chr(code)
 
 
-_KINDS: tuple[tuple[str, str, Callable[[str], str]], ...] = (
+_ESCAPE_KINDS: tuple[tuple[str, str, Callable[[str], str]], ...] = (
     ("%", "percent", _percent),
     ("&", "entity", html.unescape),
     ("\\", "backslash", _backslash),
     ("=", "quoted", lambda run: "" if run[1] in "\r\n" else bytes.fromhex(run.replace("=", "")).decode("ascii")),
     ("+", "plus", lambda escape: " "),
 )
-_ESCAPES = {name: re.compile(_PATTERNS[name]) for _, name, _ in _KINDS}
+_ESCAPES = {name: re.compile(_PATTERNS[name]) for _, name, _ in _ESCAPE_KINDS}
 
 
 # Lookalike characters are replaced by what they look like; invisible ones are dropped.
@@ -382,22 +382,22 @@ def lookalikes(text: str, encoded: bytes, offsets: CharacterOffsets) -> Iterator
             yield *match.span(), match.group().translate(_ALL_ASCII), False
 
 
-_USUAL = "".join([f"\\x{code:02x}" for code in _ASCII])
-SUSPECT = Pattern(rf"{_PATTERNS['run']}|{_PATTERNS['apart']}|[%&\\=+]|[^{_USUAL}]")
+_USUAL_ASCII = "".join([f"\\x{code:02x}" for code in _ASCII])
+SUSPECT = Pattern(rf"{_PATTERNS['run']}|{_PATTERNS['apart']}|[%&\\=+]|[^{_USUAL_ASCII}]")
 """Matches a text, without `SEPARATOR`, that may contain disguised text; most texts do not match."""
 
 
 def _class_inside(codes: Iterable[int]) -> str:
     """Returns the inside of a character class, as ranges."""
-    parts: list[str] = []
+    ranges: list[str] = []
     ordered = sorted(codes)
     first = last = ordered[0]
     for code in (*ordered[1:], -1):
         if code != last + 1:
-            parts.append(chr(first) if first == last else f"{chr(first)}-{chr(last)}")
+            ranges.append(chr(first) if first == last else f"{chr(first)}-{chr(last)}")
             first = code
         last = code
-    return "".join(parts)
+    return "".join(ranges)
 
 
 _LOOKALIKE = _class_inside(ASCII_OF_LETTER.keys() | INVISIBLE)

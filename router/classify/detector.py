@@ -276,8 +276,8 @@ class _Compiled(NamedTuple):
                 yield Hit(self.name, self.data_class, *span)
                 if span.score >= CERTAIN_SCORE:
                     # A key may be glued to thousands of others: the whole word is one hit.
-                    glued = len(text[end : span.end].encode()) if span.start == start else 0
-                    next_start = last + max(glued - _OVERLAP_BYTES, 0)
+                    glued_bytes = len(text[end : span.end].encode()) if span.start == start else 0
+                    next_start = last + max(glued_bytes - _OVERLAP_BYTES, 0)
             first, last = self.match(_ANYWHERE, encoded, max(first + 1, next_start), len(encoded))[0]
 
 

@@ -24,7 +24,7 @@ from router.types.request import Passage
 
 DIMENSIONS = 256
 _PIECES = 32_000
-_STEPS = 16.0
+_STEPS_PER_UNIT = 16.0
 """Eight-bit steps per unit: of the 8 million values one exceeds 7.94, and is cut off there."""
 _BATCH = 1_000
 """Number of rows read at a time, so that no second table is in memory."""
@@ -122,7 +122,7 @@ def _vectors(path: Path) -> NDArray[np.int8]:
         table = np.empty((_PIECES, DIMENSIONS), np.int8)
         for start in range(0, _PIECES, _BATCH):
             rows = np.fromfile(file, np.float16, _BATCH * DIMENSIONS).reshape(_BATCH, DIMENSIONS).astype(np.float32)
-            table[start : start + _BATCH] = np.rint(rows * _STEPS).clip(-127, 127)
+            table[start : start + _BATCH] = np.rint(rows * _STEPS_PER_UNIT).clip(-127, 127)
     return table
 
 
@@ -147,8 +147,8 @@ class WordPieces(dict[str, bytes]):
             for indent, marked in _INDENTS:
                 text = text.replace(indent, marked)
         words = text.split()
-        known: list[Any] = list(map(self.get, words))  # much faster than `__getitem__`, which cuts missing ones
-        return b"".join(map(self.__getitem__, words) if None in known else known)
+        cached: list[Any] = list(map(self.get, words))  # much faster than `__getitem__`, which cuts missing ones
+        return b"".join(map(self.__getitem__, words) if None in cached else cached)
 
     def __missing__(self, word: str) -> bytes:
         if len(word) > LONGEST_WORD:

@@ -34,11 +34,11 @@ _PHONETIC = "\u02af"
 """The last phonetic character, which `is_unfamiliar` counts as Latin."""
 LEAST_WORDS, LEAST_LETTERS, MOST_KNOWN = 5, 0.7, 1 / 6
 """For `is_unfamiliar`: minimum words, minimum share of letters, maximum share of words that are known by chance."""
-_MARKS = ".,:;!?\"'()[]{}<>«»„“”‚‘’…–—-*_#`/\\|=+0123456789"
+_PUNCTUATION = ".,:;!?\"'()[]{}<>«»„“”‚‘’…–—-*_#`/\\|=+0123456789"
 _ASKING_PARTS, _INTO, _FROM, _ARTICLES = (
     frozenset(TABLES["asking"][kind].split()) for kind in ("parts", "into", "from", "articles")
 )
-_TEXTS = (("messages",), ("prompt",), ("input",))
+_TEXT_FIELDS = (("messages",), ("prompt",), ("input",))
 _QUOTES = (('"', '"'), ("“", "”"), ("„", "“"), ("«", "»"), (" '", "'"), ("‘", "’"))
 
 
@@ -67,7 +67,7 @@ def language(text: str) -> str:
             return next((code for code, own in TABLES["cyrillic"].items() if letters & set(own)), "")
         _score(letters, _LETTERS, scores)
     words = set(head.replace("'", " ").replace("’", " ").split())
-    _score({word.strip(_MARKS) for word in words}, _WORDS, scores)
+    _score({word.strip(_PUNCTUATION) for word in words}, _WORDS, scores)
     ranked = sorted((*scores.items(), ("", 0.0), ("", 0.0)), key=itemgetter(1), reverse=True)
     (first, best), (_, second) = ranked[:2]
     return first if best >= LEAST_SCORE and best >= LEAST_LEAD * second else ""
@@ -77,10 +77,10 @@ def is_unfamiliar(text: str) -> bool:
     """Returns whether a lower-case text has several words in Latin letters but hardly any of a known language."""
     words = text.replace("'", " ").replace("’", " ").split()
     letters = [letter for letter in text if letter.isalpha()]
-    latin = all(letter <= _PHONETIC or "\u1e00" <= letter <= "\u1eff" for letter in letters)
-    if len(words) < LEAST_WORDS or len(letters) < LEAST_LETTERS * len(text) or not latin:
+    is_latin = all(letter <= _PHONETIC or "\u1e00" <= letter <= "\u1eff" for letter in letters)
+    if len(words) < LEAST_WORDS or len(letters) < LEAST_LETTERS * len(text) or not is_latin:
         return False
-    return sum(word.strip(_MARKS) in _WORDS for word in words) <= MOST_KNOWN * len(words)
+    return sum(word.strip(_PUNCTUATION) in _WORDS for word in words) <= MOST_KNOWN * len(words)
 
 
 def _score(parts: set[str], weights: Mapping[str, tuple[tuple[str, float], ...]], scores: dict[str, float]) -> None:
@@ -92,10 +92,10 @@ def _score(parts: set[str], weights: Mapping[str, tuple[tuple[str, float], ...]]
 def _script(text: str) -> str:
     """Returns the language of a script that has more letters in the text than Latin; "" if there is none."""
     letters = [ord(letter) for letter in text[:LONGEST_INSTRUCTION] if letter.isalpha()]
-    latin = sum(letter <= ord(_LATIN) for letter in letters)
+    latin_count = sum(letter <= ord(_LATIN) for letter in letters)
     scripts = TABLES["scripts"].items()
     counts = ((code, sum(first <= letter <= last for letter in letters)) for code, (first, last) in scripts)
-    return next((code for code, count in counts if count > latin), "")
+    return next((code for code, count in counts if count > latin_count), "")
 
 
 def languages(request: Request) -> Languages:
@@ -122,7 +122,7 @@ def _last_message(passages: Sequence[Passage], roles: Sequence[str]) -> str:
     last: Path | None = None
     parts: list[str] = []
     for passage in reversed(passages):
-        if passage.role in roles and passage.path[2:3] in ((), ("content",)) and passage.path[:1] in _TEXTS:
+        if passage.role in roles and passage.path[2:3] in ((), ("content",)) and passage.path[:1] in _TEXT_FIELDS:
             if last is not None and passage.path[:2] != last:
                 break
             last = passage.path[:2]
@@ -134,8 +134,8 @@ def _split_message(message: str) -> tuple[str, str]:
     """Returns the instruction and the text that it is about: "Translate into French: …", 'How do you say "…" in
     French?'. Without an instruction the whole message is the text."""
     for mark in ("\n", ":"):
-        head, cut, text = message.partition(mark)
-        if cut and len(head) <= LONGEST_INSTRUCTION and text.strip() and _asks_translation(head):
+        head, found_mark, text = message.partition(mark)
+        if found_mark and len(head) <= LONGEST_INSTRUCTION and text.strip() and _asks_translation(head):
             return head, text.strip().lstrip(":").strip()
     if len(message) > LONGEST_INSTRUCTION or not _asks_translation(message):
         return "", message
@@ -155,7 +155,7 @@ def _languages_in(head: str, *, bare: bool = True) -> tuple[str, str]:
     """Returns the source and target languages that are named. `bare`: also without "from" or "into" before them."""
     source = target = ""
     unprefixed: list[str] = []
-    words = [word.strip(_MARKS) for word in head.lower().split()]
+    words = [word.strip(_PUNCTUATION) for word in head.lower().split()]
     for index, code in ((index, _CODE_BY_NAME[word]) for index, word in enumerate(words) if word in _CODE_BY_NAME):
         preceding = next((word for word in reversed(words[max(index - 2, 0) : index]) if word not in _ARTICLES), "")
         if preceding in _INTO:

@@ -50,8 +50,8 @@ def load() -> Any:
 
 def _read(model: Any, texts: Sequence[str]) -> Iterator[tuple[str, list[FoundName]]]:
     for text, document in zip(texts, model.pipe(texts), strict=True):
-        known = [entity for entity in document.ents if entity.label_ in _ENTITIES]
-        yield text, [FoundName(_ENTITIES[entity.label_], entity.start_char, entity.end_char) for entity in known]
+        entities = [entity for entity in document.ents if entity.label_ in _ENTITIES]
+        yield text, [FoundName(_ENTITIES[entity.label_], entity.start_char, entity.end_char) for entity in entities]
 
 
 def merged(text: str, names: Sequence[FoundName]) -> list[FoundName]:

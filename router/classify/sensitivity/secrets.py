@@ -165,13 +165,13 @@ def _cookie(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _columns(text: str, start: int, end: int) -> Iterator[Span]:
     """Yields the passwords in a column of a table with a heading, or of an INSERT."""
-    opening = "(" if text[end - 1] == "(" else "\n"
-    head = text.rfind(opening, max(0, start - _LONGEST_ROW), start) + 1
-    if opening == "\n":
+    row_start = "(" if text[end - 1] == "(" else "\n"
+    heading_start = text.rfind(row_start, max(0, start - _LONGEST_ROW), start) + 1
+    if row_start == "\n":
         end = text.find("\n", end - 1, end + _LONGEST_ROW) + 1
-        if not end or not _ROWS.head.fullmatch(text[head:end].strip()):
+        if not end or not _ROWS.head.fullmatch(text[heading_start:end].strip()):
             return
-    column, at, has_skipped = sum(text.count(mark, head, start) for mark in ",;|\t"), end, False
+    column, at, has_skipped = sum(text.count(mark, heading_start, start) for mark in ",;|\t"), end, False
     misses = 0
     for _ in range(_MOST_ROWS):
         line_end = text.find("\n", at)
@@ -188,7 +188,7 @@ def _columns(text: str, start: int, end: int) -> Iterator[Span]:
         if last <= at or last >= len(text) or misses > _MOST_OTHERS:
             return
         at = last
-        if opening == "(":
+        if row_start == "(":
             at = text.find("(", last, last + 8) + 1
             if not at:
                 return
