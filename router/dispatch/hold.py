@@ -258,20 +258,17 @@ class BudgetHold(Struct, eq=False):
         growing, first, granted = self._room.growing, steps[0].estimate, None
         grows = {account.id: account.needs(ask.tight) for account in self.bound.spending if account.hard}
         if sparing and growing:
-            spare = {name: int(GROWTH * growing[name]) for name in grows if name in growing}
-            ask = structs.replace(ask, spare=spare)
-        if not first.metered or first.blind:
-            grows = {}
-        growing.update(grows)  # at once, for those who ask before this is granted
-        self._grows = grows
+            ask = structs.replace(ask, spare={name: int(GROWTH * growing[name]) for name in grows if name in growing})
+        self._grows = grows if first.metered and not first.blind else {}
+        growing.update(self._grows)  # at once, for those who ask before this is granted
         try:
             outcome = await self._store.reserve(self._request.id, self.bound.accounts, ask, at_ms)
             granted = outcome if isinstance(outcome, Reservation) else None
         finally:
             if granted is None or first.whole.beyond(granted.granted) == Amount():
                 self._grow_no_more()
-        if isinstance(outcome, Refused) and _spared(outcome, ask):
-            return structs.replace(outcome, needed=outcome.left + 1)
+        if isinstance(outcome, Refused) and outcome.account.needs(ask.least) <= outcome.left < outcome.needed:
+            return structs.replace(outcome, needed=outcome.left + 1)  # it waits as long as others hold anything
         return outcome
 
     def _grow_no_more(self) -> None:
@@ -319,7 +316,7 @@ class BudgetHold(Struct, eq=False):
             patience_ms = min(patience_ms, LENT_PATIENCE_MS)
         until = clock_ms() + patience_ms
         for sparing in (True, False):
-            if isinstance(outcome, Refused) and (outcome.passing or (_spared(outcome, ask) and not sparing)):
+            if isinstance(outcome, Refused) and outcome.passing:
                 outcome = await self._room.until_there_is(partial(again, sparing), until - clock_ms())
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
             # There will be no room for the usual thinking, so the request is answered with less.
@@ -521,11 +518,6 @@ def thought(attempt: Attempt) -> int:
 def _least(steps: Sequence[Candidate]) -> Amount:
     """Returns the least amounts that any step needs; the hold is extended if a dearer fallback is asked."""
     return Amount(min(map(_LEAST_USD, steps)), min(map(_LEAST_THINKING, steps)))
-
-
-def _spared(refused: Refused, ask: HoldRequest) -> bool:
-    """Whether only what other requests may still need is in the way."""
-    return refused.left >= refused.account.needs(ask.least)
 
 
 def _short(refused: Refused, ask: HoldRequest, *, at_last: bool = False) -> Refused:

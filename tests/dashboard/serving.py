@@ -51,8 +51,7 @@ SECRET = Secret("0123456789abcdef" * 4)
 
 @contextmanager
 def serving(ledger: Ledger, ring: Keyring | None = None, config: Config = CONFIG) -> Iterator[str]:
-    """Yields the base URL. The budgets have a store of their own, in which nothing is booked yet. Without a `ring` of
-    keys everybody is let in."""
+    """Yields the base URL. Budgets have an empty store of their own. Without a `ring` of keys everybody is let in."""
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(lambda: None, log_config=None, lifespan="off", ws="none"))
         keyring = ring or Keyring(ledger, loopback=True)

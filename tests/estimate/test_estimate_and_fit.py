@@ -106,8 +106,7 @@ def test_expected_output_without_thinking() -> None:
 
 @each_row("fields, effort, p90", data(__file__, "efforts.yaml"))
 def test_thinking_by_effort_and_budget(fields: dict[str, Any], effort: str, p90: int) -> None:
-    """The mean is half of the card's p90 until anything was seen, and of that what a usual request needs; a budget is
-    for all choices together."""
+    """First half of the card's p90, of that what a usual request needs; a budget is for all choices together."""
     expected = figures(**fields)
     assert expected.effort == effort
     assert expected.thinking_tokens == pytest.approx(p90 / 2 * USUAL_THINKING, rel=0.01)

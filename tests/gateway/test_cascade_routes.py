@@ -216,8 +216,7 @@ def test_a_session_gets_cheaper_as_its_money_runs_out(gateway: Gateway) -> None:
 
 
 def test_once_answers_are_judged_a_share_of_requests_tries_another(gateway: Gateway) -> None:
-    """The chance that the other is better, of half of the requests: some percent, so 64 or more are asked until one
-    tries it."""
+    """The other is better with a chance of some percent, of half of the requests: at least 64 are asked first."""
 
     def asked(number: int) -> Iterator[Reply]:
         return (ask(gateway, "explore", school.product(20 + at % 64, 13)) for at in range(number))

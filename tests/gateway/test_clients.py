@@ -147,8 +147,7 @@ def unsound(draw: random.Random, word: str) -> bytes:
 
 
 class Case(NamedTuple):
-    """What a client sends, piece by piece, and what it then does. `answers`: the word of a whole request, or "" where
-    a refusal is due."""
+    """A client sends pieces, then acts. `answers`: the word of a whole request, or "" where a refusal is due."""
 
     number: int
     pieces: list[bytes]

@@ -158,8 +158,7 @@ def test_a_new_price_when_it_moved_and_once_a_minute_at_most() -> None:
 
 
 def test_what_prices_took_too_much_while_the_load_changed_is_given_back() -> None:
-    """Every other three minutes the same work makes four times as many tokens: most of them come at a price that was
-    made when they were dear."""
+    """Every other three minutes the same work makes four times the tokens, most at a price made when they were dear."""
     engine, price, tokens, paid, due = metered(), None, 0, 0, 0.0
     for second in range(3_600):
         at = Load(at_ms=second * 1_000, running=1, prompt=tokens, output=tokens)

@@ -1,5 +1,4 @@
-"""Traffic that must be stopped, beside the table's. Each goes on for as long as it is let, at most as long as the real
-one did."""
+"""Traffic that must be stopped, beside the table's. Each goes on until stopped, at most as long as the real one did."""
 
 from functools import partial
 
