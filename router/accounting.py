@@ -186,7 +186,8 @@ class Settlement(Struct, eq=False):
         if reservation.holds:
             charges = [0 if hold.unit is Unit.PARALLEL else hold.amount for hold in reservation.holds]
             self._accounting.store.settle(reservation, charges)
-            self.budget.released()
+            self.budget.grow_no_more()
+            self._accounting.room.settled.set()
         lose(self._accounting.journal, self._request.id)
         del self._accounting.open[self._request.id]
 
@@ -225,7 +226,9 @@ class Settlement(Struct, eq=False):
         charges, overrun, held = budget.charges()
         if budget.reservation.holds:
             accounting.store.settle(budget.reservation, charges)
-            budget.released()
+            if budget.grows:
+                budget.grow_no_more()
+            accounting.room.settled.set()
             for account in budget.bound.accounts:
                 if account.budget in accounting.alerts.watched:
                     accounting.alerts.touch(account)

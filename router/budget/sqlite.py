@@ -203,7 +203,8 @@ def _reserve(
     rows, usd, thinking = [], _NO_LIMIT, _NO_LIMIT
     short_targets, refused = set[str](), None
     for account in accounts:
-        at, needed = _balance_row(connection, account, account.window_start_ms), ask.needed(account)
+        at = _balance_row(connection, account, account.window_start_ms)
+        needed = ask.needed(account) if ask.spare else account.needs(ask.least)
         # A request that needs nothing is not refused, not even by an overdrawn account.
         is_short = account.hard and at.left < needed and needed > 0
         if (is_short and not account.targets) or _is_closed(connection, account, now_ms):

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
@@ -46,8 +45,7 @@ CLIENT_GONE = "client_gone"
 OUTRUN = "outrun"
 """Outcome of an attempt that lost to a faster target; also the message with which its task is cancelled."""
 MOST_READ_ON, READ_ON_S = 256, 120
-"""Maximum number of answers that are read on at once after a disconnect or timeout, and the time in seconds for which
-they are; after that they are cancelled and charged an estimate."""
+"""Maximum number of answers read on at once, and the seconds for which they are; then they are charged an estimate."""
 
 LateAnswer = Callable[[], Coroutine[Any, Any, Attempt]]
 """Reads the rest of an answer that timed out."""
@@ -131,8 +129,7 @@ TRIES, SLACK = 3, 1.25
 LEFT_KNOWN, PROCESSES = 1_024, 4
 """Maximum number of account groups whose remaining amounts are cached; processes that may share one amount."""
 GROWTH = 0.8
-"""Share of the first holds of streams in progress that must be left when another request is admitted, so that they can
-grow: a stream starts with less than its usual answer, and some answers are longer."""
+"""Share of the first holds of streams in progress that must be left for them to grow when a request is admitted."""
 PATIENCE_MS = 10_000
 """Maximum time in ms that a request waits for room held by others; its own deadline may be sooner."""
 
@@ -148,7 +145,7 @@ class BudgetRoom:
         self.left = Latest[tuple[str, ...], Amount](LEFT_KNOWN)
         """What groups of accounts had left (by their ids) when the store last reported it."""
         self.turn = asyncio.Lock()
-        self.growing = Counter[str]()
+        self.growing: dict[str, int] = {}
         """Account id → what the requests in progress whose holds may grow held at first."""
 
     async def until_there_is(
@@ -199,7 +196,7 @@ class BudgetHold(Struct, eq=False):
     """Attempts still being read on, with their estimate and the most each may cost."""
     waits: list[list[float]] = []
     """Start and end in ms of each attempt (see `waited_ms`)."""
-    _grows: Mapping[str, int] = {}
+    grows: dict[str, int] = {}
     """What this request counts for in `BudgetRoom.growing`."""
     _extending: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises extensions of the reservation by hedged attempts."""
@@ -241,48 +238,44 @@ class BudgetHold(Struct, eq=False):
         if not self.bound.accounts:
             self.reservation = structs.replace(self.reservation, granted=ANY_AMOUNT.within(self.bound.caps))
             return None
-        granted = await self._reserve(ask, steps, at_ms)
+        if self._room.growing:
+            ask = self._sparing(ask)
+        granted = await self._store.reserve(self._request.id, self.bound.accounts, ask, at_ms)
         if isinstance(granted, Refused):
             granted = await self._wait(granted, ask, steps, patience_ms)
-        if isinstance(granted, Refused):
-            return await self._knowing_what_is_lent(granted) if granted.passing else granted
+            if isinstance(granted, Refused):
+                return await self._knowing_what_is_lent(granted) if granted.passing else granted
+        elif granted.granted.usd < steps[0].estimate.whole.usd or self.bound.thinks:
+            self._grow(granted.granted, steps[0])
         self.reservation = granted
         if self._request.stream:
             self._room.left.put(self._spending, granted.room)
         return None
 
-    async def _reserve(
-        self, ask: HoldRequest, steps: Sequence[Candidate], at_ms: int, *, sparing: bool = True
-    ) -> Reservation | Refused:
-        """Reserves `ask`; if `sparing`, only where what other requests hold can still grow."""
-        growing, first, granted = self._room.growing, steps[0].estimate, None
-        grows = {account.id: account.needs(ask.tight) for account in self.bound.spending if account.hard}
-        if sparing and growing:
-            ask = structs.replace(ask, spare={name: int(GROWTH * growing[name]) for name in grows if name in growing})
-        self._grows = grows if first.metered and not first.blind else {}
-        growing.update(self._grows)  # at once, for those who ask before this is granted
-        try:
-            outcome = await self._store.reserve(self._request.id, self.bound.accounts, ask, at_ms)
-            granted = outcome if isinstance(outcome, Reservation) else None
-        finally:
-            if granted is None or first.whole.beyond(granted.granted) == Amount():
-                self._grow_no_more()
-        if isinstance(outcome, Refused) and outcome.account.needs(ask.least) <= outcome.left < outcome.needed:
-            return structs.replace(outcome, needed=outcome.left + 1)  # it waits as long as others hold anything
-        return outcome
-
-    def _grow_no_more(self) -> None:
+    def _sparing(self, ask: HoldRequest) -> HoldRequest:
+        """Returns `ask`, to be granted only where what other requests hold can still grow."""
         growing = self._room.growing
-        for account, amount in self._grows.items():
+        names = [account.id for account in self.bound.spending if account.hard and account.id in growing]
+        return structs.replace(ask, spare={name: int(GROWTH * growing[name]) for name in names})
+
+    def _grow(self, held: Amount, first: Candidate) -> None:
+        """Counts what is held in `BudgetRoom.growing` if it is less than the worst case and will be metered."""
+        whole, growing = first.estimate.whole, self._room.growing
+        short = held.usd < whole.usd or held.thinking < whole.thinking
+        if short and first.estimate.metered and self.learned.ahead(first.target.id) is not None:
+            amounts = [(account.id, held.of(account.unit)) for account in self.bound.spending]
+            self.grows = {account: amount for account, amount in amounts if amount}
+            for account, amount in self.grows.items():
+                growing[account] = growing.get(account, 0) + amount
+
+    def grow_no_more(self) -> None:
+        """Ends what this request counts for in `BudgetRoom.growing`."""
+        growing = self._room.growing
+        for account, amount in self.grows.items():
             growing[account] -= amount
             if not growing[account]:
                 del growing[account]
-        self._grows = {}
-
-    def released(self) -> None:
-        """Lets waiting requests try again, once the hold is settled."""
-        self._grow_no_more()
-        self._room.settled.set()
+        self.grows = {}
 
     @property
     def _spending(self) -> tuple[str, ...]:
@@ -300,17 +293,21 @@ class BudgetHold(Struct, eq=False):
     async def _wait(
         self, refused: Refused, ask: HoldRequest, steps: Sequence[Candidate], patience_ms: float
     ) -> Reservation | Refused:
-        """Waits until there is room for an answer with its usual thinking. Returns a refusal at once, to be decided
-        again, if there is room for a shorter answer or one with less thinking."""
+        """Waits until there is room for an answer with its usual thinking. Returns a refusal to be decided anew, where
+        waiting can't help and there is room for a shorter answer or one with less thinking."""
 
         async def again(sparing: bool) -> Reservation | Refused:
             known = [held_anew(step, self._request, self.learned, self.bound.thinking) for step in steps]
             fresh = self.ask(known, exactly=ask.shortest is not None)
             async with self._room.turn:  # one after another, so that each counts those admitted before
-                outcome = await self._reserve(fresh, known, now_ms(), sparing=sparing)
-            return _short(outcome, fresh) if isinstance(outcome, Refused) and not outcome.passing else outcome
+                fresh = self._sparing(fresh) if sparing else fresh
+                outcome = await self._store.reserve(self._request.id, self.bound.accounts, fresh, now_ms())
+                if isinstance(outcome, Refused):
+                    return _short(outcome, fresh)
+                self._grow(outcome.granted, known[0])
+                return outcome
 
-        refused = refused if refused.passing else _short(refused, ask)
+        refused = _short(refused, ask)
         outcome: Reservation | Refused = refused
         if refused.passing and not (await self._knowing_what_is_lent(refused)).passing:
             patience_ms = min(patience_ms, LENT_PATIENCE_MS)
@@ -320,7 +317,7 @@ class BudgetHold(Struct, eq=False):
                 outcome = await self._room.until_there_is(partial(again, sparing), until - clock_ms())
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
             # There will be no room for the usual thinking, so the request is answered with less.
-            lower = structs.replace(ask, least=_least(steps))
+            lower = structs.replace(ask, least=_least(steps), spare={})
             return await self._store.reserve(self._request.id, self.bound.accounts, lower, now_ms())
         return _short(outcome, ask, at_last=True) if isinstance(outcome, Refused) and outcome.passing else outcome
 
@@ -521,10 +518,12 @@ def _least(steps: Sequence[Candidate]) -> Amount:
 
 
 def _short(refused: Refused, ask: HoldRequest, *, at_last: bool = False) -> Refused:
-    """Marks a refusal as `short` if there is room for less than was decided, so that it is decided again. As long as
-    others hold more than is left, it waits for that, unless `at_last`."""
+    """Marks a refusal as `short`, to be decided again, if there is room for less and others do not hold more than that
+    (`at_last`: however much they hold)."""
     unit, least = refused.account.unit, ask.shortest
-    if least is None or unit not in GRANTED:
+    if refused.account.needs(ask.least) <= refused.left < refused.needed:  # only for others to grow
+        refused = structs.replace(refused, needed=refused.left + 1)
+    if (refused.passing and not at_last) or least is None or unit not in GRANTED:
         return refused
     short = least.of(unit) <= refused.left < refused.needed
     if short and not at_last and refused.left < refused.held - refused.lent:

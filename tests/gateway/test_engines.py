@@ -85,7 +85,7 @@ def test_a_talk_goes_on_where_its_beginning_is_known(gateway: Gateway) -> None:
 
 
 def test_the_engine_s_own_count_is_what_it_charges_and_within_the_bound_of_any_script(gateway: Gateway) -> None:
-    """Without the bound's allowance for a chat template, so that can't save it. Prose is not held for many times over."""
+    """Without the bound's allowance for a chat template, which must not help. Prose is not held for many times over."""
 
     def count(text: str, **more: Any) -> int:
         body = {"model": "local", "messages": user(text), "max_tokens": 1, **more}
