@@ -60,7 +60,7 @@ class LicenceDemands(BaseModel):
     users: Annotated[int, Field(gt=0)] | None = Field(None, description="Monthly active users of the product.")
 
     def joined(self, other: "LicenceDemands") -> "LicenceDemands":
-        return LicenceDemands(uses=_all(self.uses, other.uses), users=_of(max, self.users, other.users))
+        return LicenceDemands(uses=_union(self.uses, other.uses), users=_stricter_value(max, self.users, other.users))
 
 
 class Requirements(BaseModel):
@@ -95,21 +95,21 @@ class Requirements(BaseModel):
             block=self.block or other.block,
             local_only=self.local_only
             or other.local_only
-            or _apart(self.regions, other.regions)
-            or _apart(self.providers, other.providers),
-            regions=_both(self.regions, other.regions),
-            jurisdictions_not=_all(self.jurisdictions_not, other.jurisdictions_not),
-            providers=_both(self.providers, other.providers),
+            or _are_disjoint(self.regions, other.regions)
+            or _are_disjoint(self.providers, other.providers),
+            regions=_common_names(self.regions, other.regions),
+            jurisdictions_not=_union(self.jurisdictions_not, other.jurisdictions_not),
+            providers=_common_names(self.providers, other.providers),
             training=self.training or other.training,
-            retention_days_max=_of(min, self.retention_days_max, other.retention_days_max),
+            retention_days_max=_stricter_value(min, self.retention_days_max, other.retention_days_max),
             baa=self.baa or other.baa,
             licence=self.licence.joined(other.licence),
             redact=max(self.redact, other.redact, key=tuple(Redact).index),
-            thinking_cap=_of(min, self.thinking_cap, other.thinking_cap),
-            failure_cost_usd=_of(max, self.failure_cost_usd, other.failure_cost_usd),
-            min_pass_rate=_of(max, self.min_pass_rate, other.min_pass_rate),
-            max_cost_usd=_of(min, self.max_cost_usd, other.max_cost_usd),
-            deadline_ms=_of(min, self.deadline_ms, other.deadline_ms),
+            thinking_cap=_stricter_value(min, self.thinking_cap, other.thinking_cap),
+            failure_cost_usd=_stricter_value(max, self.failure_cost_usd, other.failure_cost_usd),
+            min_pass_rate=_stricter_value(max, self.min_pass_rate, other.min_pass_rate),
+            max_cost_usd=_stricter_value(min, self.max_cost_usd, other.max_cost_usd),
+            deadline_ms=_stricter_value(min, self.deadline_ms, other.deadline_ms),
         )
 
     @cached_property
@@ -122,23 +122,23 @@ class Requirements(BaseModel):
         return self.training == "never" or self.retention_days_max is not None or self.baa
 
 
-def _both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+def _common_names(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the names on both lists; an empty list allows all names."""
     return tuple(name for name in one if name in other) if one and other else one or other
 
 
-def _apart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+def _are_disjoint(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     """Returns whether both lists are given and have no name in common, which leaves only local targets."""
     return bool(one and other) and not set(one) & set(other)
 
 
-def _of(pick: Callable[..., Any], one: N | None, other: N | None) -> N | None:
+def _stricter_value(pick: Callable[..., Any], one: N | None, other: N | None) -> N | None:
     """Returns the `pick` (`min` or `max`) of the given values; None if both are None."""
     given: N | None = pick((value for value in (one, other) if value is not None), default=None)
     return given
 
 
-def _all(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
+def _union(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(dict.fromkeys((*one, *other)))
 
 
@@ -151,10 +151,10 @@ class Objection(NamedTuple):
     fact: str
     demand: str
 
-    def told(self, classes: Iterable[str]) -> str:
+    def sentence(self, classes: Iterable[str]) -> str:
         names = tuple(classes)
-        who = f"{'class' if len(names) == 1 else 'classes'} {' and '.join(names)}"
-        return f"{self.fact}, and {who} {self.demand}" if self.fact else f"{who} {self.demand}"
+        subject = f"{'class' if len(names) == 1 else 'classes'} {' and '.join(names)}"
+        return f"{self.fact}, and {subject} {self.demand}" if self.fact else f"{subject} {self.demand}"
 
 
 def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objection | None:
@@ -163,10 +163,10 @@ def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objec
     Local targets meet all demands on the place, but licences bind them too. With `redacted`, a class that is still
     there could not be redacted: it was hidden, unreadable or only stated by the caller.
     """
-    first = next(_anywhere(demands, target), None)
+    first = next(_general_objections(demands, target), None)
     if first or target.provider.local:
         return first
-    first = next(_elsewhere(demands, target), None)
+    first = next(_remote_objections(demands, target), None)
     if first or demands.redact is not Redact.REMOTE:
         return first
     return Objection("it is not local", "could not be redacted in full" if redacted else "must be redacted first")
@@ -174,14 +174,14 @@ def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objec
 
 def expired(target: Target, now_ms: int) -> str:
     """Returns why the stated terms of `target` have expired; empty if they have not."""
-    until = target.terms.expires_ms
-    if until is None or now_ms < until:
+    expires_ms = target.terms.expires_ms
+    if expires_ms is None or now_ms < expires_ms:
         return ""
-    day = datetime.fromtimestamp(until / 1000, UTC).date()
+    day = datetime.fromtimestamp(expires_ms / 1000, UTC).date()
     return f"the evidence for its terms ({target.terms.evidence or 'not named'}) expired on {day}"
 
 
-def _anywhere(demands: Requirements, target: Target) -> Iterator[Objection]:
+def _general_objections(demands: Requirements, target: Target) -> Iterator[Objection]:
     """Yields objections that apply to local targets too."""
     users, licence = demands.licence.users, target.model.licence
     if demands.block:
@@ -189,45 +189,45 @@ def _anywhere(demands: Requirements, target: Target) -> Iterator[Objection]:
     for use in demands.licence.uses:
         permitted = licence.commercial if use is LicensedUse.COMMERCIAL else licence.train_on_outputs
         if not permitted:
-            lacks = "is not known to permit" if permitted is None else "does not permit"
-            wanted = "commercial use" if use is LicensedUse.COMMERCIAL else "training on outputs"
-            yield Objection(f"its licence ({licence.id}) {lacks} {wanted}", "may go only where it is permitted")
-    most = licence.users_max
-    if users is not None and (licence.commercial is None or (most is not None and users > most)):
-        holds = "is not known to hold for any" if licence.commercial is None else f"holds for up to {most:,}"
-        fact = f"its licence ({licence.id}) {holds} monthly users"
+            refusal = "is not known to permit" if permitted is None else "does not permit"
+            use_name = "commercial use" if use is LicensedUse.COMMERCIAL else "training on outputs"
+            yield Objection(f"its licence ({licence.id}) {refusal} {use_name}", "may go only where it is permitted")
+    users_max = licence.users_max
+    if users is not None and (licence.commercial is None or (users_max is not None and users > users_max)):
+        validity = "is not known to hold for any" if licence.commercial is None else f"holds for up to {users_max:,}"
+        fact = f"its licence ({licence.id}) {validity} monthly users"
         yield Objection(fact, f"may go only where it holds for {users:,}")
 
 
-def _elsewhere(demands: Requirements, target: Target) -> Iterator[Objection]:
+def _remote_objections(demands: Requirements, target: Target) -> Iterator[Objection]:
     """Yields objections that local targets never have."""
     provider, terms, law = target.provider.id, target.terms, target.provider.jurisdiction
     if demands.local_only:
         yield Objection("it is not local", "may not leave")
     if demands.providers and provider not in demands.providers:
-        yield Objection(f"its provider is {provider}", f"may go to {_either(demands.providers)} only")
+        yield Objection(f"its provider is {provider}", f"may go to {_joined_by_or(demands.providers)} only")
     if demands.jurisdictions_not and (not law or law in demands.jurisdictions_not):
         fact = f"its provider is under the law of {law}" if law else "its provider's jurisdiction is not stated"
-        yield Objection(fact, f"may not go to {_either(demands.jurisdictions_not)}")
+        yield Objection(fact, f"may not go to {_joined_by_or(demands.jurisdictions_not)}")
     if demands.regions and target.region not in demands.regions:
         fact = f"its region is {target.region}" if target.region else "its region is not stated"
-        yield Objection(fact, f"may go to {_either(demands.regions)} only")
+        yield Objection(fact, f"may go to {_joined_by_or(demands.regions)} only")
     if demands.training is not None and terms.training is not False:
         fact = "may train on inputs" if terms.training else "does not state that it never trains on inputs"
         yield Objection(f"its provider {fact}", "may not be trained on")
-    most, days = demands.retention_days_max, terms.retention_days
-    if most is not None and (days is None or days > most):
-        fact = "does not state how long it keeps inputs" if days is None else f"keeps inputs for {_days(days)}"
-        yield Objection(f"its provider {fact}", f"may be kept for {_days(most)}" if most else "may not be kept")
+    limit, days = demands.retention_days_max, terms.retention_days
+    if limit is not None and (days is None or days > limit):
+        fact = "does not state how long it keeps inputs" if days is None else f"keeps inputs for {_in_days(days)}"
+        yield Objection(f"its provider {fact}", f"may be kept for {_in_days(limit)}" if limit else "may not be kept")
     if demands.baa and not terms.baa:
         yield Objection("no business associate agreement covers it", "may not go without one")
 
 
-def _either(names: tuple[str, ...]) -> str:
+def _joined_by_or(names: tuple[str, ...]) -> str:
     return " or ".join(names)
 
 
-def _days(number: int) -> str:
+def _in_days(number: int) -> str:
     return f"{number:,} day{'' if number == 1 else 's'}"
 
 
@@ -236,7 +236,7 @@ def _days(number: int) -> str:
 SURE = 0.7
 """Minimum probability of a guessed task. At 0.7, 20 of 33 requests for a specialist reach one, and 1 of 16 others that
 only sound like it; at 0.95 14 and none (tests/decide/test_special.py)."""
-_ANY: frozenset[Task] = frozenset()
+_NO_TASKS: frozenset[Task] = frozenset()
 
 
 class SpecialistRequest(Struct, frozen=True, kw_only=True):
@@ -247,7 +247,7 @@ class SpecialistRequest(Struct, frozen=True, kw_only=True):
     """Whether the caller stated the task; otherwise it is a guess."""
     sure: bool = False
     """Whether the task is stated or a confident guess."""
-    route: frozenset[Task] = _ANY
+    route: frozenset[Task] = _NO_TASKS
     """Tasks that all targets of the route serve; naming such a route states the task. Empty if there are none."""
     languages: Languages = UNKNOWN
 
@@ -273,10 +273,10 @@ def asked(request: Request, seen: Classification, targets: Sequence[Target], lan
 
 def special(target: Target, asked: SpecialistRequest) -> str:
     """Returns why a specialist does not serve the request; empty if it does, or if the target is no specialist."""
-    return _task(target, asked) or (_language(target, asked) if target.languages else "")
+    return _task_mismatch(target, asked) or (_language_mismatch(target, asked) if target.languages else "")
 
 
-def _task(target: Target, asked: SpecialistRequest) -> str:
+def _task_mismatch(target: Target, asked: SpecialistRequest) -> str:
     if not target.tasks or (asked.route and not asked.stated):
         return ""
     if asked.task in target.tasks:
@@ -285,17 +285,17 @@ def _task(target: Target, asked: SpecialistRequest) -> str:
             if asked.sure
             else f"is for {', '.join(sorted(target.tasks))}, and it is not clear that this is {asked.task}"
         )
-    taken = "is" if asked.stated else "looks like"
-    return f"is for {', '.join(sorted(target.tasks))}, and this {taken} {asked.task}"
+    verb = "is" if asked.stated else "looks like"
+    return f"is for {', '.join(sorted(target.tasks))}, and this {verb} {asked.task}"
 
 
-def _language(target: Target, asked: SpecialistRequest) -> str:
-    known = asked.languages
-    into = known.target if Task.TRANSLATION in (asked.route or {asked.task}) else ""
-    for code, word in ((known.source, "in"), (into, "to be put into")):
+def _language_mismatch(target: Target, asked: SpecialistRequest) -> str:
+    languages = asked.languages
+    output_language = languages.target if Task.TRANSLATION in (asked.route or {asked.task}) else ""
+    for code, relation in ((languages.source, "in"), (output_language, "to be put into")):
         if code and code not in target.languages:
-            return f"is for texts in {', '.join(sorted(target.languages))}, and this is {word} {code}"
-    if not known.source and not asked.route:
+            return f"is for texts in {', '.join(sorted(target.languages))}, and this is {relation} {code}"
+    if not languages.source and not asked.route:
         return f"is for texts in {', '.join(sorted(target.languages))}, and it is not clear what this is in"
     return ""
 
@@ -332,14 +332,14 @@ def sift(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tup
     """Returns the targets that may be asked, and the others with the first reason against each. If no queue lets an
     answer begin before the deadline, all targets are dropped."""
     request, counts, unavailable = gate.request, gate.counts, gate.resting or gate.queues
-    clear, room = _clear(targets, gate)
-    if request.prompt_bytes // 8 <= room and not (counts or unavailable):
+    approved, tokens = _approved_targets(targets, gate)
+    if request.prompt_bytes // 8 <= tokens and not (counts or unavailable):
         return tuple(targets), ()
     eligible, dropped = [], []
     for target in targets:
         # Without a count, drop only what no prompt but long runs of blanks could fit; see `_unsuited`.
         fits = not counts and request.prompt_bytes // 8 <= target.model.context
-        objection = None if fits and target.id in clear else _forbidden(target, gate) or _unsuited(target, gate)
+        objection = None if fits and target.id in approved else _forbidden(target, gate) or _unsuited(target, gate)
         if unavailable and objection is None:
             seconds, queue = gate.resting.get(target.id), gate.queues.get(target.id)
             if seconds:
@@ -358,7 +358,7 @@ def sift(targets: Sequence[Target], gate: Gate) -> tuple[tuple[Target, ...], tup
     return tuple(eligible), tuple(dropped)
 
 
-def _clear(targets: Sequence[Target], gate: Gate) -> tuple[frozenset[str], int]:
+def _approved_targets(targets: Sequence[Target], gate: Gate) -> tuple[frozenset[str], int]:
     """Returns the ids of the targets that may serve all requests with these classes, needs and permissions, and the
     tokens that fit all of them (-1 unless all may). Cached in the guard."""
     request, guard, redacted = gate.request, gate.guard, gate.redacted
@@ -367,17 +367,17 @@ def _clear(targets: Sequence[Target], gate: Gate) -> tuple[frozenset[str], int]:
         return frozenset(), -1
     classes = gate.classification.classes, None if redacted is None else redacted.classes
     key = (id(targets), *classes, request.needs, gate.caller.targets, limits.region)
-    known = guard.clear.get(key)
-    if known is None:
-        _bound(guard.clear)
-        clear = [
+    cached = guard.clear.get(key)
+    if cached is None:
+        _clear_if_full(guard.clear)
+        approved = [
             target.id
             for target in targets
             if target.terms.expires_ms is None and not (_forbidden(target, gate) or _unsuited(target, gate))
         ]
-        room = min([target.model.context for target in targets], default=-1) if len(clear) == len(targets) else -1
-        known = guard.clear[key] = targets, frozenset(clear), room
-    return known[1:]
+        tokens = min([target.model.context for target in targets], default=-1) if len(approved) == len(targets) else -1
+        cached = guard.clear[key] = targets, frozenset(approved), tokens
+    return cached[1:]
 
 
 def must_redact(target: Target, gate: Gate) -> bool:
@@ -439,7 +439,7 @@ def _unsuited(target: Target, gate: Gate) -> tuple[Reason, str] | None:
 
 Scan = Callable[[bytes, Mapping[str, Raw]], frozenset[str]]
 """Returns the classes of all findings in the bytes of a body and, if known, the fields that it encodes."""
-_MOST_SETS = 16_384
+_MAX_CACHED = 16_384
 """Maximum number of cached verdicts, since callers can combine classes at will."""
 
 
@@ -457,20 +457,20 @@ class ClassGuard:
             name: () if row.tools == "none" else row.tools for name, row in classes.items() if row.tools is not None
         }
         """By class that limits hosted tools: prefixes of the tool names that it allows."""
-        self.demands: Callable[[frozenset[str]], Requirements] = lru_cache(_MOST_SETS)(
+        self.demands: Callable[[frozenset[str]], Requirements] = lru_cache(_MAX_CACHED)(
             lambda names: reduce(Requirements.joined, [classes[name] for name in names or classes])
         )
         """The joint demands of a set of classes."""
-        self._judged: dict[tuple[frozenset[str], str, bool], tuple[Target, str]] = {}
+        self._verdicts: dict[tuple[frozenset[str], str, bool], tuple[Target, str]] = {}
         """Cached verdicts by classes, target id and whether the request is redacted: the target, and the refusal."""
         self.clear: dict[tuple[Hashable, ...], tuple[Sequence[Target], frozenset[str], int]] = {}
-        """Cache of `_clear`, by the id of a target list (kept alive here) and its other inputs."""
+        """Cache of `_approved_targets`, by the id of a target list (kept alive here) and its other inputs."""
         self.objections: tuple[Callable[[Target, frozenset[str]], str], ...] = ()
 
-    def stricter(self, objects: Callable[[Target, frozenset[str]], str]) -> "ClassGuard":
-        """Returns a guard with one more rule: `objects` returns why a target may not see classes, or ""."""
+    def stricter(self, find_objection: Callable[[Target, frozenset[str]], str]) -> "ClassGuard":
+        """Returns a guard with one more rule: `find_objection` returns why a target may not see classes, or ""."""
         guard = copy(self)
-        guard.objections = (*self.objections, objects)
+        guard.objections = (*self.objections, find_objection)
         return guard
 
     def refusal(
@@ -481,14 +481,14 @@ class ClassGuard:
 
         Every class binds, so one more class never permits a place. `redacted`: findings were replaced by placeholders.
         """
-        for objects in self.objections:
-            if detail := objects(target, classes):
+        for find_objection in self.objections:
+            if detail := find_objection(target, classes):
                 return detail
         key = classes, target.id, redacted
-        verdict = self._judged.get(key)
+        verdict = self._verdicts.get(key)
         if verdict is None or verdict[0] is not target:
-            _bound(self._judged)
-            verdict = self._judged[key] = target, self._judge(target, classes, redacted=redacted)
+            _clear_if_full(self._verdicts)
+            verdict = self._verdicts[key] = target, self._judge(target, classes, redacted=redacted)
         if target.terms.expires_ms is None:
             return verdict[1]
         return expired(target, now_ms if isinstance(now_ms, int) else now_ms()) or verdict[1]
@@ -499,14 +499,14 @@ class ClassGuard:
         if not tools:
             return self
 
-        def objects(_: Target, classes: frozenset[str]) -> str:
-            for name, listed in self.tools.items():
-                refused = sorted(tool for tool in tools if not tool.startswith(listed))
+        def find_objection(_: Target, classes: frozenset[str]) -> str:
+            for name, allowed in self.tools.items():
+                refused = sorted(tool for tool in tools if not tool.startswith(allowed))
                 if refused and (name in classes or not classes):
                     return f"{', '.join(refused)} would reach further places, and class {name} does not list it"
             return ""
 
-        return self.stricter(objects)
+        return self.stricter(find_objection)
 
     def unseen(self, body: bytes, classes: frozenset[str], fields: Mapping[str, Raw]) -> frozenset[str]:
         """Returns the classes found in these bytes that are not in `classes`; all classes if the scan fails. `fields`:
@@ -520,10 +520,10 @@ class ClassGuard:
         """Returns the refusal of the most sensitive class that objects, naming all classes with the same objection."""
         objections: dict[Objection, list[str]] = {}
         for name in sorted(classes or self._classes, key=tuple(self._classes).index, reverse=True):
-            obstacle = objection(self._classes[name], target, redacted=redacted)
-            if obstacle is not None:
-                objections.setdefault(obstacle, []).append(name)
-        return next((obstacle.told(names) for obstacle, names in objections.items()), "")
+            found = objection(self._classes[name], target, redacted=redacted)
+            if found is not None:
+                objections.setdefault(found, []).append(name)
+        return next((found.sentence(names) for found, names in objections.items()), "")
 
 
 _TOOLS = table("decide/hosted_tools.yaml")
@@ -534,11 +534,11 @@ def hosted_tools(body: Mapping[str, Raw]) -> frozenset[str]:
     names = {name for field, name in _TOOLS["aside"].items() if field in body}
     tools = msgspec.json.decode(body["tools"]) if "tools" in body else None
     for tool in tools if isinstance(tools, list) else ():
-        kinds = [tool["type"]] if isinstance(tool, dict) and "type" in tool else list(tool or ("unknown",))
-        names.update(str(kind) for kind in kinds)
+        names_of_tool = [tool["type"]] if isinstance(tool, dict) and "type" in tool else list(tool or ("unknown",))
+        names.update(str(kind) for kind in names_of_tool)
     return frozenset(names.difference(_TOOLS["run_by_clients"]))
 
 
-def _bound(memory: dict[Any, Any]) -> None:
-    if len(memory) >= _MOST_SETS:
-        memory.clear()
+def _clear_if_full(cache: dict[Any, Any]) -> None:
+    if len(cache) >= _MAX_CACHED:
+        cache.clear()

@@ -11,7 +11,7 @@ from msgspec import Struct
 from router.decide.eligibility import ClassGuard, Requirements
 from router.types.target import Licence, Model, Provider, Target, Terms, Wire
 
-_place = attrgetter(
+_place_of = attrgetter(
     *("provider.local", "provider.id", "provider.entity", "provider.jurisdiction", "region", "terms", "model.licence")
 )
 DIGITS = 16
@@ -67,7 +67,7 @@ def in_force(
     `file`, `budgets`: see `PastPolicy`. Holds no keys, headers or URLs; the same in every process for the same policy.
     """
     demands = {name: row.model_dump(mode="json", exclude_defaults=True) for name, row in classes.items()}
-    places = {name: _TargetPlace(*_place(target)) for name, target in targets.items()}
+    places = {name: _TargetPlace(*_place_of(target)) for name, target in targets.items()}
     document = msgspec.json.encode(_PolicyDocument(file, default, demands, places, budgets))
     return PolicyInForce(sha256(document).hexdigest()[:DIGITS], document)
 

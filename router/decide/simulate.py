@@ -18,7 +18,7 @@ MOST_TARGETS = 5
 """Maximum number of targets that are paired: those with the highest pass rates within the limits."""
 _SEEDS = 2**32
 _TINY = 1e-9
-_ENDLESS = 1e30
+_HUGE = 1e30
 
 
 class SimulatedPlan(NamedTuple):
@@ -41,8 +41,8 @@ class RemainingLimits(NamedTuple):
     session_time: float = np.inf
 
     def allows(self, cost: Vector, time: Vector) -> NDArray[np.bool_]:
-        most, longest = min(self.funds, self.session_funds), min(self.time, self.session_time)
-        return np.asarray((cost <= most) & (time <= longest))
+        cost_limit, time_limit = min(self.funds, self.session_funds), min(self.time, self.session_time)
+        return np.asarray((cost <= cost_limit) & (time <= time_limit))
 
 
 class Simulation(Struct, frozen=True, eq=False):
@@ -58,70 +58,68 @@ class _Draws(NamedTuple):
 
     cost: Vector
     time: Vector
-    begun: Vector
+    first_byte: Vector
     """Time in ms until the first byte of the answer."""
 
 
 def candidate_plans(situation: DecisionInput) -> list[SimulatedPlan]:
     """Returns every target alone, checked pairs of the best few, and hedged pairs of these."""
-    open_to = _open(situation)
-    alone = [SimulatedPlan(at) for at in open_to]
-    pairs = [pair for pair in permutations(_few(situation), 2) if open_to.issuperset(pair)]
+    candidates = _usable_targets(situation)
+    alone = [SimulatedPlan(at) for at in candidates]
+    pairs = [pair for pair in permutations(_best_targets(situation), 2) if candidates.issuperset(pair)]
     checked = [SimulatedPlan(*pair) for pair in pairs] if situation.verified else []
     ranges = situation.forecast.ranges()
-    hedges = [SimulatedPlan(*pair, late) for pair in pairs if (late := _patience(situation, ranges, *pair)) > 0]
+    hedges = [SimulatedPlan(*pair, delay) for pair in pairs if (delay := _hedge_ms(situation, ranges, *pair)) > 0]
     return alone + checked + hedges
 
 
-def simulate(
-    situation: DecisionInput, possible: Sequence[SimulatedPlan], draws: int, rest: RemainingLimits
-) -> Simulation:
+def simulate(situation: DecisionInput, plans: Sequence[SimulatedPlan], draws: int, caps: RemainingLimits) -> Simulation:
     """Simulates the plans with the same draws, so that differences between plans are hardly due to chance."""
     # A target with a NaN in its forecast is never right and never finishes.
     forecast = situation.forecast
-    cost, *worst = (np.nan_to_num(part, nan=_ENDLESS, posinf=_ENDLESS) for part in (forecast.cost, *forecast.ranges()))
-    ranges = ForecastRanges(*worst)
+    cost, *largest = (np.nan_to_num(part, nan=_HUGE, posinf=_HUGE) for part in (forecast.cost, *forecast.ranges()))
+    ranges = ForecastRanges(*largest)
     forecast = structs.replace(forecast, p=np.nan_to_num(forecast.p), cost=cost, ranges=lambda: ranges)
     situation = structs.replace(situation, forecast=forecast)
-    drawn, first = _draw(situation, draws), np.array([course.first for course in possible])
+    drawn, first = _draw(situation, draws), np.array([plan.first for plan in plans])
     p = situation.forecast.p
     cost, time = drawn.cost[first], drawn.time[first]
-    right = p[first][:, None] * rest.allows(cost, time)
-    _check(_pairs(possible, hedged=False), p, drawn, rest, cost, time, right)
-    _hedge(_pairs(possible, hedged=True), p, drawn, rest, cost, time, right)
-    return Simulation(_with_rest(situation, right, cost, time, rest), cost)
+    right = p[first][:, None] * caps.allows(cost, time)
+    _check(_pairs(plans, hedged=False), p, drawn, caps, cost, time, right)
+    _hedge(_pairs(plans, hedged=True), p, drawn, caps, cost, time, right)
+    return Simulation(_with_later(situation, right, cost, time, caps), cost)
 
 
-def best(played: Simulation) -> int:
+def best(simulation: Simulation) -> int:
     """Returns the cheapest plan whose success rate is within two standard errors of the highest."""
-    share = played.right.mean(axis=1)
-    top = int(share.argmax())
-    apart = played.right[top] - played.right
-    near = share[top] - share <= 2 * apart.std(axis=1) / np.sqrt(played.right.shape[1]) + _TINY
-    return int(np.where(near, played.cost.mean(axis=1), np.inf).argmin())
+    success_rate = simulation.right.mean(axis=1)
+    top = int(success_rate.argmax())
+    shortfall = simulation.right[top] - simulation.right
+    is_near = success_rate[top] - success_rate <= 2 * shortfall.std(axis=1) / np.sqrt(simulation.right.shape[1]) + _TINY
+    return int(np.where(is_near, simulation.cost.mean(axis=1), np.inf).argmin())
 
 
-def _open(situation: DecisionInput) -> set[int]:
+def _usable_targets(situation: DecisionInput) -> set[int]:
     """Returns the targets that are affordable and whose queue is not too long; all if there are none."""
-    every = list(range(len(situation.targets)))
+    indexes = list(range(len(situation.targets)))
     if situation.unpaid is not None:
-        every = np.flatnonzero(~situation.unpaid).tolist() or every
-    long = queued(situation)
-    return {at for at in every if not long[at]} or set(every)
+        indexes = np.flatnonzero(~situation.unpaid).tolist() or indexes
+    is_queued = queued(situation)
+    return {at for at in indexes if not is_queued[at]} or set(indexes)
 
 
-def _few(situation: DecisionInput) -> list[int]:
+def _best_targets(situation: DecisionInput) -> list[int]:
     forecast, stakes = situation.forecast, situation.stakes
-    bad = np.nan_to_num(-forecast.p, nan=np.inf)
+    badness = np.nan_to_num(-forecast.p, nan=np.inf)
     if stakes.deadline_ms is not None:
-        bad = bad + (forecast.ranges().total_ms > stakes.deadline_ms)
+        badness = badness + (forecast.ranges().total_ms > stakes.deadline_ms)
     if stakes.max_nano is not None:
-        bad = bad + (forecast.cost > stakes.max_nano)
-    few: list[int] = bad.argsort(kind="stable")[:MOST_TARGETS].tolist()
-    return few
+        badness = badness + (forecast.cost > stakes.max_nano)
+    best: list[int] = badness.argsort(kind="stable")[:MOST_TARGETS].tolist()
+    return best
 
 
-def _patience(situation: DecisionInput, ranges: ForecastRanges, first: int, second: int) -> int:
+def _hedge_ms(situation: DecisionInput, ranges: ForecastRanges, first: int, second: int) -> int:
     """Returns the ms until a rival starts: twice the usual first-byte time, or less to make the deadline.
 
     Unstreamed answers show nothing until complete, so only the deadline counts for them. 0: no hedge.
@@ -129,21 +127,21 @@ def _patience(situation: DecisionInput, ranges: ForecastRanges, first: int, seco
     deadline = situation.stakes.deadline_ms
     if deadline is None:
         return 0
-    last = deadline - ranges.total_p90_ms[second]
-    late = min(2 * ranges.first_ms[first], last) if situation.stream else last
-    return int(late) if late > 0 else 0
+    latest_ms = deadline - ranges.total_p90_ms[second]
+    delay = min(2 * ranges.first_ms[first], latest_ms) if situation.stream else latest_ms
+    return int(delay) if delay > 0 else 0
 
 
 def _draw(situation: DecisionInput, draws: int) -> _Draws:
     """Draws costs and times. Uncertainty of a pass rate does not matter here: only its mean counts."""
     forecast, ranges = situation.forecast, situation.forecast.ranges()
-    chance = np.random.Generator(np.random.PCG64(int(situation.draw * _SEEDS)))
+    generator = np.random.Generator(np.random.PCG64(int(situation.draw * _SEEDS)))
     # All targets get the same quantiles in different orders, so that none is ahead by chance.
-    normal = chance.permuted(np.tile(_quantiles(draws), (2 * len(situation.targets), 1)), axis=1)
+    normal = generator.permuted(np.tile(_quantiles(draws), (2 * len(situation.targets), 1)), axis=1)
     cost = _lognormal(normal[::2], forecast.cost, ranges.cost_p90)
     time = _lognormal(normal[1::2], ranges.total_ms, ranges.total_p90_ms)
-    begun = time * (ranges.first_ms / np.maximum(ranges.total_ms, _TINY))[:, None] if situation.stream else time
-    return _Draws(cost, time, begun)
+    first_byte = time * (ranges.first_ms / np.maximum(ranges.total_ms, _TINY))[:, None] if situation.stream else time
+    return _Draws(cost, time, first_byte)
 
 
 @cache
@@ -161,51 +159,51 @@ def _lognormal(normal: Vector, mean: Vector, p90: Vector) -> Vector:
     return drawn
 
 
-def _pairs(possible: Sequence[SimulatedPlan], *, hedged: bool) -> NDArray[np.intp]:
+def _pairs(plans: Sequence[SimulatedPlan], *, hedged: bool) -> NDArray[np.intp]:
     """Returns [4, pairs]: plan index, first target, second target and ms until it starts, of pairs of one kind."""
     rows = [
-        (at, course.first, course.second, course.hedge_ms or 0)
-        for at, course in enumerate(possible)
-        if course.second is not None and (course.hedge_ms is not None) is hedged
+        (at, plan.first, plan.second, plan.hedge_ms or 0)
+        for at, plan in enumerate(plans)
+        if plan.second is not None and (plan.hedge_ms is not None) is hedged
     ]
     return np.array(rows, dtype=np.intp).reshape(-1, 4).T
 
 
 def _check(
-    pairs: NDArray[np.intp], p: Vector, drawn: _Draws, rest: RemainingLimits, cost: Vector, time: Vector, right: Vector
+    pairs: NDArray[np.intp], p: Vector, drawn: _Draws, caps: RemainingLimits, cost: Vector, time: Vector, right: Vector
 ) -> None:
     """Adds the second target of checked pairs. Wrong first answers are always detected, after their time and cost."""
     at, first, second, _ = pairs
     p_first, p_second = p[first][:, None], p[second][:, None]
-    both = rest.allows(cost[at] + drawn.cost[second], time[at] + drawn.time[second])
-    right[at] += (p_second - both_pass(p_first, p_second)) * both
+    is_allowed = caps.allows(cost[at] + drawn.cost[second], time[at] + drawn.time[second])
+    right[at] += (p_second - both_pass(p_first, p_second)) * is_allowed
     cost[at] += (1 - p_first) * drawn.cost[second]
     time[at] += (1 - p_first) * drawn.time[second]
 
 
 def _hedge(
-    pairs: NDArray[np.intp], p: Vector, drawn: _Draws, rest: RemainingLimits, cost: Vector, time: Vector, right: Vector
+    pairs: NDArray[np.intp], p: Vector, drawn: _Draws, caps: RemainingLimits, cost: Vector, time: Vector, right: Vector
 ) -> None:
     """Adds the second target of hedged pairs: the first stream to begin wins, or the first unstreamed answer."""
     at, first, second, _ = pairs
-    late, begun = pairs[3][:, None], drawn.begun[first]
-    outrun = late + drawn.begun[second] < begun
-    cost[at] += (begun > late) * drawn.cost[second]
-    time[at] = np.where(outrun, late + drawn.time[second], time[at])
-    right[at] = np.where(outrun, p[second][:, None], p[first][:, None]) * rest.allows(cost[at], time[at])
+    delay, first_byte = pairs[3][:, None], drawn.first_byte[first]
+    is_overtaken = delay + drawn.first_byte[second] < first_byte
+    cost[at] += (first_byte > delay) * drawn.cost[second]
+    time[at] = np.where(is_overtaken, delay + drawn.time[second], time[at])
+    right[at] = np.where(is_overtaken, p[second][:, None], p[first][:, None]) * caps.allows(cost[at], time[at])
 
 
-def _with_rest(situation: DecisionInput, now: Vector, cost: Vector, time: Vector, rest: RemainingLimits) -> Vector:
+def _with_later(situation: DecisionInput, right: Vector, cost: Vector, time: Vector, caps: RemainingLimits) -> Vector:
     """Averages in the session's later calls, as far as money and time last, with the best of a few single targets."""
-    if not rest.calls:
-        return now
+    if not caps.calls:
+        return right
     forecast, total_ms = situation.forecast, situation.forecast.ranges().total_ms
     balanced = forecast.cost / max(forecast.cost.mean(), _TINY) - forecast.p
-    habits = {int(key.argmin()) for key in (forecast.cost, total_ms, -forecast.p, balanced)}
-    funds, left = rest.session_funds - cost, rest.session_time - time
-    later = np.zeros(now.shape)
-    for at in sorted(habits):
-        paid = funds / max(rest.calls * forecast.cost[at], _TINY)
-        timely = left / max(rest.calls * total_ms[at], _TINY)
-        later = np.maximum(later, forecast.p[at] * np.minimum(1.0, np.minimum(paid, timely)))
-    return (now + rest.calls * later) / (1 + rest.calls)
+    candidates = {int(key.argmin()) for key in (forecast.cost, total_ms, -forecast.p, balanced)}
+    funds, time_left = caps.session_funds - cost, caps.session_time - time
+    later = np.zeros(right.shape)
+    for at in sorted(candidates):
+        paid_share = funds / max(caps.calls * forecast.cost[at], _TINY)
+        timely_share = time_left / max(caps.calls * total_ms[at], _TINY)
+        later = np.maximum(later, forecast.p[at] * np.minimum(1.0, np.minimum(paid_share, timely_share)))
+    return (right + caps.calls * later) / (1 + caps.calls)

@@ -59,7 +59,7 @@ class Ranking(NamedTuple):
 
 Takes = Callable[[Candidate], tuple[float, float]]
 """Returns the ms that a request takes at a target once started: the mean and the 90 % quantile."""
-_NONE = Queue()
+_NO_QUEUE = Queue()
 _TINY = 1e-9
 
 
@@ -67,11 +67,11 @@ def overflow(
     steps: Sequence[Candidate], queues: Queues, deadline_ms: int | None, takes: Takes
 ) -> tuple[Candidate, ...]:
     """Moves targets with too long a queue behind all others, the shortest queue first."""
-    late = [_late(step, queues, deadline_ms, takes) for step in steps]
-    here = [step for step, is_late in zip(steps, late, strict=True) if not is_late]
-    behind = [step for step, is_late in zip(steps, late, strict=True) if is_late]
-    behind.sort(key=lambda step: (queues[step.target.id].full, step.wait_ms))
-    return (*(_sooner(here, takes) if deadline_ms is None else here), *behind)
+    late = [_is_late(step, queues, deadline_ms, takes) for step in steps]
+    on_time = [step for step, is_late in zip(steps, late, strict=True) if not is_late]
+    delayed = [step for step, is_late in zip(steps, late, strict=True) if is_late]
+    delayed.sort(key=lambda step: (queues[step.target.id].full, step.wait_ms))
+    return (*(_faster_first(on_time, takes) if deadline_ms is None else on_time), *delayed)
 
 
 def moved_back(before: Sequence[Candidate], after: Sequence[Candidate]) -> frozenset[str]:
@@ -94,7 +94,7 @@ def noted(queues: Queues, overflow: Collection[str]) -> tuple[Queue, ...]:
 
 def queued(situation: DecisionInput) -> NDArray[np.bool_]:
     """Returns whether each target's queue is too long, regardless of the deadline."""
-    return np.array([_too_long(target, situation.queues.get(target.id, _NONE)) for target in situation.targets])
+    return np.array([_is_too_long(target, situation.queues.get(target.id, _NO_QUEUE)) for target in situation.targets])
 
 
 def timely(situation: DecisionInput) -> Vector:
@@ -110,11 +110,11 @@ def timely(situation: DecisionInput) -> Vector:
     return chance
 
 
-def _late(step: Candidate, queues: Queues, deadline_ms: int | None, takes: Takes) -> bool:
+def _is_late(step: Candidate, queues: Queues, deadline_ms: int | None, takes: Takes) -> bool:
     queue = queues.get(step.target.id)
     if queue is None:
         return False
-    too_long = _too_long(step.target, queue)
+    too_long = _is_too_long(step.target, queue)
     if too_long or deadline_ms is None:
         return too_long
     mean, p90 = takes(step)
@@ -122,13 +122,13 @@ def _late(step: Candidate, queues: Queues, deadline_ms: int | None, takes: Takes
     return queue.wait_ms + mean + hypot(p90 - mean, Z90 * queue.wait_ms / sqrt(queue.waiting + 1)) > deadline_ms
 
 
-def _too_long(target: Target, queue: Queue) -> bool:
+def _is_too_long(target: Target, queue: Queue) -> bool:
     """Returns whether a queue exceeds the target's limit or the gateway's timeout for the first byte."""
-    most = target.timeouts.first if target.max_wait_ms is None else min(target.max_wait_ms, target.timeouts.first)
-    return queue.full or queue.degraded or queue.wait_ms > most
+    limit_ms = target.timeouts.first if target.max_wait_ms is None else min(target.max_wait_ms, target.timeouts.first)
+    return queue.full or queue.degraded or queue.wait_ms > limit_ms
 
 
-def _sooner(steps: list[Candidate], takes: Takes) -> list[Candidate]:
+def _faster_first(steps: list[Candidate], takes: Takes) -> list[Candidate]:
     """Moves a target first that costs no more and would answer before the first one starts, unless the policy sets how
     long to wait for the first."""
     if not steps or not steps[0].wait_ms or steps[0].target.max_wait_ms is not None:
@@ -149,9 +149,9 @@ REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "
 """Why a target is out, from the mildest reason to the worst."""
 
 _ID = attrgetter("id")
-_MOST = 1e30
+_MAX_VALUE = 1e30
 """Replaces infinite values."""
-_MOST_Z = 30.0
+_MAX_Z = 30.0
 _DECIMALS = 1e4
 """Factor that rounds stored pass rates to four digits."""
 _ROOT_2_PI = sqrt(2 * pi)
@@ -160,7 +160,7 @@ HOPELESS = 0.02
 nothing, however cheap."""
 SAME_RATE = 0.0005
 """Smallest difference of pass rates that counts; priors of easy requests are no more precise."""
-_LEAST_P = 1e-3
+_MIN_P = 1e-3
 """Lower bound of pass rates in divisions: a smaller one only means that it is unknown."""
 
 
@@ -182,19 +182,19 @@ def expected_loss(situation: DecisionInput, out: NDArray[np.intp], caution: floa
     p, nodes, cost = forecast.p, forecast.p_nodes, forecast.weighed_cost
     if situation.queues:
         p, nodes = map(timely(situation).__mul__, (p, nodes))
-    value, usual = price(cost, p, stakes), price(forecast.usual_cost, forecast.usual_p, stakes)
-    among = _among(situation, out)
-    baseline = int(np.where(among, usual, np.inf).argmin())
+    value, usual_value = price(cost, p, stakes), price(forecast.usual_cost, forecast.usual_p, stakes)
+    is_candidate = _candidates(situation, out)
+    baseline = int(np.where(is_candidate, usual_value, np.inf).argmin())
     margin, best = value[baseline] - value, baseline
     # The regret only matters if a target seems better, or if the session would keep its target.
     if situation.last or np.count_nonzero(margin > 0.0):
         margin = margin - caution * _regret(forecast, nodes, stakes, baseline)
-        evident = among & (margin > 0.0)
-        if np.count_nonzero(evident):
-            best = int(np.where(evident, value, np.inf).argmin())
-    surely = among & (cost < cost[best]) & (p >= p[best] * (1 - SAME_RATE))
-    if np.count_nonzero(surely):
-        best = int(np.where(surely, value, np.inf).argmin())
+        is_evident = is_candidate & (margin > 0.0)
+        if np.count_nonzero(is_evident):
+            best = int(np.where(is_evident, value, np.inf).argmin())
+    is_dominant = is_candidate & (cost < cost[best]) & (p >= p[best] * (1 - SAME_RATE))
+    if np.count_nonzero(is_dominant):
+        best = int(np.where(is_dominant, value, np.inf).argmin())
     return ExpectedLoss(value, out, margin, baseline, best)
 
 
@@ -202,7 +202,7 @@ def price(cost: Vector, p: Vector, stakes: Objective) -> Vector:
     """Returns cost + failure cost × (1 − p) in nano-USD; without a failure cost the cost per right answer."""
     if stakes.failure_nano is not None:
         return cost + float(stakes.failure_nano) * (1.0 - p)
-    return cost / np.maximum(p, _LEAST_P)
+    return cost / np.maximum(p, _MIN_P)
 
 
 def for_later(forecast: Forecast, stakes: Objective) -> Forecast:
@@ -210,25 +210,25 @@ def for_later(forecast: Forecast, stakes: Objective) -> Forecast:
     savings for usual requests and for requests like this one."""
     if forecast.later is None or len(forecast.p) < 2:
         return forecast
-    such, usual = (forecast.p, forecast.cost), (forecast.usual_p, forecast.usual_cost)
+    this, usual = (forecast.p, forecast.cost), (forecast.usual_p, forecast.usual_cost)
     of_turns, of_template = (
-        np.minimum(_saved_later(count, written, *such, stakes), _saved_later(count, written, *usual, stakes))
+        np.minimum(_later_savings(count, written, *this, stakes), _later_savings(count, written, *usual, stakes))
         for count, written in zip(*forecast.later, strict=True)
     )
     saved = np.maximum(of_turns, of_template)
     return structs.replace(forecast, weighed_cost=forecast.cost - saved, usual_cost=forecast.usual_cost - saved)
 
 
-def _saved_later(count: float, written: Vector, p: Vector, cost: Vector, stakes: Objective) -> Vector:
+def _later_savings(count: float, written: Vector, p: Vector, cost: Vector, stakes: Objective) -> Vector:
     """Returns the nano-USD that `count` requests save by what each target has `written` to its cache: how much more the
     cheapest other permitted target costs, which would have to write the prompt first. At most what was written."""
-    p = np.maximum(p, _LEAST_P)
-    each = 1.0 if stakes.failure_nano is not None else 1 / p
+    p = np.maximum(p, _MIN_P)
+    tries = 1.0 if stakes.failure_nano is not None else 1 / p
     there, cold = count * price(cost - written, p, stakes), min(count, 1.0) * written
-    elsewhere = np.where(p >= (stakes.min_pass_rate or 0.0), np.nan_to_num(there + cold * each, nan=np.inf), np.inf)
+    elsewhere = np.where(p >= (stakes.min_pass_rate or 0.0), np.nan_to_num(there + cold * tries, nan=np.inf), np.inf)
     least, second = np.partition(elsewhere, 1)[:2]
     others = np.where(elsewhere > least, least, second)
-    return np.asarray(np.minimum(np.maximum((others - there) / each, 0.0), cold))
+    return np.asarray(np.minimum(np.maximum((others - there) / tries, 0.0), cold))
 
 
 def excluded(situation: DecisionInput, caution: float) -> NDArray[np.intp]:
@@ -262,7 +262,7 @@ def weighed(
     forecast, (sd, low, high, first_ms, total_ms, _) = situation.forecast, situation.forecast.ranges()
     whole = forecast.cost, low, high, first_ms, total_ms, expected_loss.value
     numbers = np.array((forecast.p, sd, *whole, forecast.cached))
-    if not _finite(numbers):  # NaN and infinity can't be stored
+    if not _all_finite(numbers):  # NaN and infinity can't be stored
         numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
     p, sd = (np.rint(numbers[:2] * _DECIMALS) / _DECIMALS).tolist()
     *columns, cached = numbers[2:].astype(np.int64).tolist()
@@ -295,16 +295,16 @@ def by_value(expected_loss: ExpectedLoss, first: int) -> list[int]:
     return [first, *order]
 
 
-def _among(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
+def _candidates(situation: DecisionInput, out: NDArray[np.intp]) -> Flags:
     """Returns the targets that are not excluded; if all are, the one closest to the mildest limit."""
     forecast, least = situation.forecast, int(out[out.argmin()])
-    among = np.equal(out, least)
+    is_candidate = np.equal(out, least)
     if least in (IN, UNPAID, UNKNOWN):
-        return among
-    dear, slow = forecast.cost, forecast.ranges().total_p90_ms
-    waits = np.array([situation.queues.get(target.id, _NONE).wait_ms for target in situation.targets])
-    far = {QUEUED: waits, BELOW_FLOOR: -forecast.p, OVER_COST: dear, TOO_SLOW: slow}[least]
-    nearest: Flags = np.arange(len(out)) == np.where(among, far, np.inf).argmin()
+        return is_candidate
+    cost, total_ms = forecast.cost, forecast.ranges().total_p90_ms
+    waits = np.array([situation.queues.get(target.id, _NO_QUEUE).wait_ms for target in situation.targets])
+    excess = {QUEUED: waits, BELOW_FLOOR: -forecast.p, OVER_COST: cost, TOO_SLOW: total_ms}[least]
+    nearest: Flags = np.arange(len(out)) == np.where(is_candidate, excess, np.inf).argmin()
     return nearest
 
 
@@ -314,9 +314,9 @@ def _regret(forecast: Forecast, nodes: Vector, stakes: Objective, baseline: int)
     The difficulty of the request (`nodes`) is common to all targets; the other uncertainty of each is normal.
     """
     gain, spread = _gains(forecast, nodes, stakes, baseline)
-    z = np.minimum(np.maximum(gain / spread, -_MOST_Z), _MOST_Z)
+    z = np.minimum(np.maximum(gain / spread, -_MAX_Z), _MAX_Z)
     # E[max(0, −x)] of a normal x.
-    loss = np.maximum(spread * np.exp(-0.5 * z * z) / _ROOT_2_PI - gain * _below(z), 0.0)
+    loss = np.maximum(spread * np.exp(-0.5 * z * z) / _ROOT_2_PI - gain * _chance_below_zero(z), 0.0)
     regret: Vector = NODE_WEIGHTS.dot(loss)
     regret[baseline] = 0.0
     return regret
@@ -326,22 +326,22 @@ def _gains(forecast: Forecast, nodes: Vector, stakes: Objective, choice: int) ->
     """Returns by how much each target's value beats `choice`'s, [3, T] by node, and its standard deviation, [T]."""
     values = price(forecast.weighed_cost, nodes, stakes)
     gain = values[:, choice, None] - values
-    if not _finite(gain):
-        gain = np.nan_to_num(gain, posinf=_MOST, neginf=-_MOST)
+    if not _all_finite(gain):
+        gain = np.nan_to_num(gain, posinf=_MAX_VALUE, neginf=-_MAX_VALUE)
     if stakes.failure_nano is not None:
         own = stakes.failure_nano * forecast.p_own_sd
     else:
-        own = forecast.weighed_cost / np.maximum(forecast.p, _LEAST_P) ** 2 * forecast.p_own_sd
-    return gain, np.minimum(np.maximum(np.hypot(own, own[choice]), _TINY), _MOST)
+        own = forecast.weighed_cost / np.maximum(forecast.p, _MIN_P) ** 2 * forecast.p_own_sd
+    return gain, np.minimum(np.maximum(np.hypot(own, own[choice]), _TINY), _MAX_VALUE)
 
 
-def _finite(numbers: Vector) -> bool:
+def _all_finite(numbers: Vector) -> bool:
     """Returns whether all numbers are finite; far faster than checking each."""
     flat = numbers.ravel()
     return isfinite(flat.dot(flat))
 
 
-def _below(z: Vector) -> Vector:
+def _chance_below_zero(z: Vector) -> Vector:
     """Returns P(x < 0) of a normal x with mean z standard deviations, by the logistic approximation."""
     return 1.0 / (1.0 + np.exp(1.702 * z))
 
@@ -370,7 +370,7 @@ def ranked(situation: DecisionInput, caution: float, options: Sequence[PairOptio
     for option in options:
         expected, worse = option.value(forecast.p), option.value(low)
         value = price(expected.cost, expected.p, stakes)
-        value = np.where(_allowed(situation, single, option.samples, worse.p) & np.isfinite(value), value, np.inf)
+        value = np.where(_allowed_pairs(situation, single, option.samples, worse.p) & np.isfinite(value), value, np.inf)
         first, second = divmod(int(value.argmin()), len(value))
         if value[first, second] >= least:
             continue
@@ -384,17 +384,17 @@ def ranked(situation: DecisionInput, caution: float, options: Sequence[PairOptio
     return Ranking(order, single.out, partial(weighed, situation, single, why), tactic)
 
 
-def _allowed(situation: DecisionInput, single: ExpectedLoss, samples: int, low_p: Vector) -> Flags:
+def _allowed_pairs(situation: DecisionInput, single: ExpectedLoss, samples: int, low_p: Vector) -> Flags:
     """Returns [T, T]: pairs that keep floor, cap and deadline even if all their attempts are made."""
     forecast, stakes = situation.forecast, situation.stakes
-    known = (single.out < UNPAID) & (single.out != QUEUED)
-    fine: Flags = known[:, None] & known & ~np.eye(len(known), dtype=bool)
+    is_usable = (single.out < UNPAID) & (single.out != QUEUED)
+    is_allowed: Flags = is_usable[:, None] & is_usable & ~np.eye(len(is_usable), dtype=bool)
     if stakes.min_pass_rate is not None:
-        fine &= low_p >= stakes.min_pass_rate
-    for limit, each in (stakes.max_nano, forecast.cost), (stakes.deadline_ms, forecast.ranges().total_p90_ms):
+        is_allowed &= low_p >= stakes.min_pass_rate
+    for limit, per_attempt in (stakes.max_nano, forecast.cost), (stakes.deadline_ms, forecast.ranges().total_p90_ms):
         if limit is not None:
-            fine &= np.add.outer(samples * each, each) <= limit
-    return fine
+            is_allowed &= np.add.outer(samples * per_attempt, per_attempt) <= limit
+    return is_allowed
 
 
 # Exploration: a small share of the traffic for targets that may be better keeps the estimates honest.
@@ -431,23 +431,23 @@ def explore(ranked: Ranking, situation: DecisionInput, share: float, draw: float
         return ranked, "", 1.0
     doubtful = structs.replace(situation.forecast, p_own_sd=np.maximum(situation.forecast.p_own_sd, DOUBT))
     gain, spread = _gains(doubtful, doubtful.p_nodes, situation.stakes, choice)
-    better = np.where(allowed, 1 - NODE_WEIGHTS @ _below(np.clip(gain / spread, -_MOST_Z, _MOST_Z)), 0.0)
+    better = np.where(allowed, 1 - NODE_WEIGHTS @ _chance_below_zero(np.clip(gain / spread, -_MAX_Z, _MAX_Z)), 0.0)
     priced = cost + (situation.stakes.failure_nano or 0) * (1 - situation.forecast.p)
-    cheap = np.where(allowed, 1.0, 0.0)
+    cost_factor = np.where(allowed, 1.0, 0.0)
     for price in (cost, priced):
-        cheap = np.minimum(cheap, price[choice] / np.maximum(price, 1e-9))
-    chances = share * better / max(1.0, better.sum()) * cheap
+        cost_factor = np.minimum(cost_factor, price[choice] / np.maximum(price, 1e-9))
+    chances = share * better / max(1.0, better.sum()) * cost_factor
     ends = np.cumsum(chances)
     if draw >= ends[-1]:
         return ranked, "", 1.0 - float(ends[-1])
-    tried = int(np.searchsorted(ends, draw, side="right"))
-    arm = "cheaper" if cost[tried] < cost[choice] else "dearer"
+    explored = int(np.searchsorted(ends, draw, side="right"))
+    arm = "cheaper" if cost[explored] < cost[choice] else "dearer"
 
     def weigh() -> tuple[Weighed, ...]:
         rows = list(ranked.weigh())
-        rows[tried] = structs.replace(rows[tried], why="explored")
+        rows[explored] = structs.replace(rows[explored], why="explored")
         return tuple(rows)
 
     # Asked without cascade or samples; the other targets follow in their order.
-    order = [tried, *(at for at in ranked.order if at != tried)]
-    return Ranking(order, ranked.out, weigh), arm, float(chances[tried])
+    order = [explored, *(at for at in ranked.order if at != explored)]
+    return Ranking(order, ranked.out, weigh), arm, float(chances[explored])

@@ -45,8 +45,8 @@ class Agreement(NamedTuple):
 
 def both_pass(p1: ArrayLike, p2: ArrayLike, rho: float = RHO) -> Vector:
     """Returns the probability that both are right: `rho` of the way from p1 p2 to its maximum, min(p1, p2)."""
-    apart = np.asarray(p1) * np.asarray(p2)
-    return np.asarray(apart + rho * (np.minimum(p1, p2) - apart), dtype=np.float64)
+    independent = np.asarray(p1) * np.asarray(p2)
+    return np.asarray(independent + rho * (np.minimum(p1, p2) - independent), dtype=np.float64)
 
 
 def cascade_value(cost: Vector, p: Vector, check: VerifierQuality = PERFECT, rho: float = RHO) -> CascadeValue:
@@ -56,11 +56,11 @@ def cascade_value(cost: Vector, p: Vector, check: VerifierQuality = PERFECT, rho
     """
     first, second = p[..., :, None], p[..., None, :]
     both = both_pass(first, second, rho)
-    turned_down = first * (1 - check.right) + (1 - first) * (1 - check.wrong)
+    rejected = first * (1 - check.right) + (1 - first) * (1 - check.wrong)
     right = first * check.right + both * (1 - check.right) + (second - both) * (1 - check.wrong)
-    total = cost[..., :, None] + turned_down * cost[..., None, :]
-    total = np.where(np.eye(p.shape[-1], dtype=bool), np.inf, total)
-    return CascadeValue(total, right)
+    expected_cost = cost[..., :, None] + rejected * cost[..., None, :]
+    expected_cost = np.where(np.eye(p.shape[-1], dtype=bool), np.inf, expected_cost)
+    return CascadeValue(expected_cost, right)
 
 
 def agreement(p: Vector, samples: int, wrong_answers: float = 4.0, rho: float = 0.5) -> Agreement:
@@ -88,11 +88,11 @@ def sample_value(
     agreed = agreement(p, samples, wrong_answers, repeat_rho)
     first, second = p[..., :, None], p[..., None, :]
     both = both_pass(first, second, rho)
-    apart_right, apart_wrong = (p - agreed.right)[..., :, None], (1 - p - agreed.wrong)[..., :, None]
-    rescued = apart_right * _share(both, first) + apart_wrong * _share(second - both, 1 - first)
-    rescued = np.where(np.eye(p.shape[-1], dtype=bool), apart_right, rescued)
-    apart = (1 - agreed.right - agreed.wrong)[..., :, None]
-    total = (agreed.draws * cost)[..., :, None] + apart * cost[..., None, :]
+    disagreed_right, disagreed_wrong = (p - agreed.right)[..., :, None], (1 - p - agreed.wrong)[..., :, None]
+    rescued = disagreed_right * _share(both, first) + disagreed_wrong * _share(second - both, 1 - first)
+    rescued = np.where(np.eye(p.shape[-1], dtype=bool), disagreed_right, rescued)
+    disagreed = (1 - agreed.right - agreed.wrong)[..., :, None]
+    total = (agreed.draws * cost)[..., :, None] + disagreed * cost[..., None, :]
     return CascadeValue(total, agreed.right[..., :, None] + rescued)
 
 
