@@ -43,7 +43,7 @@ _JSON_ONLY = "Answer with one JSON object and nothing else."
 class AnthropicAdapter(TranslatingAdapter):
     """Adapter for the Messages API. The base URL ends before `/v1`."""
 
-    unsaid = frozenset(_WIRE["unsaid"])
+    unsupported = frozenset(_WIRE["unsaid"])
     headers: Mapping[str, str] = {"anthropic-version": "2023-06-01"}
     """The API version; later ones refuse sampling parameters even for models that support them."""
     key_header = "x-api-key"
@@ -89,10 +89,10 @@ class AnthropicAdapter(TranslatingAdapter):
             message = _MESSAGE.decode(body)
         except UNREADABLE:
             raise UpstreamFailure(malformed("The provider's answer is not a message.")) from None
-        says, counts = _said(message), counters(TOKENS, message.usage)
+        fields, counts = _message_fields(message), counters(TOKENS, message.usage)
         used = usage(counts) if counts else None
-        choice = Delta(0, says, _FINISH.get(message.stop_reason or "", "stop"), stop_sequence=message.stop_sequence)
-        reply = chat_reply(call, message.id, [choice], used, message.model, _AnthropicStream.answering)
+        choice = Delta(0, fields, _FINISH.get(message.stop_reason or "", "stop"), stop_sequence=message.stop_sequence)
+        reply = chat_reply(call, message.id, [choice], used, message.model, _AnthropicStream.answer_kinds)
         return structs.replace(reply, region_served=used.region_served if used else "")
 
     def stream(self, call: Call) -> StreamDecoder:
@@ -314,18 +314,18 @@ class _MessageEvent(Struct, frozen=True):
 _MESSAGE, _EVENT = msgspec.json.Decoder(_StartedMessage), msgspec.json.Decoder(_MessageEvent)
 
 
-def _said(message: _StartedMessage) -> Json:
+def _message_fields(message: _StartedMessage) -> Json:
     """Returns the contents of a message in OpenAI's format."""
     calls = [
         tool_call(block.id, block.name, compact(block.input)) for block in message.content if block.type == "tool_use"
     ]
-    says: Json = {
+    fields: Json = {
         "content": "".join(block.text for block in message.content if block.type == "text"),
         "reasoning_content": "".join(block.thinking for block in message.content),
         "thinking_blocks": [thought for block in message.content if (thought := block.thought)],
         "tool_calls": calls,
     }
-    return {name: value for name, value in says.items() if value} | message.refusal
+    return {name: value for name, value in fields.items() if value} | message.refusal
 
 
 class _OpenBlock:
@@ -339,7 +339,7 @@ class _OpenBlock:
 class _AnthropicStream(TranslatedStream):
     """Decodes a stream. Until the final count arrives, `usage` holds the reported input and has an unknown source."""
 
-    answering = ("content", "tool_calls", "refusal")
+    answer_kinds = ("content", "tool_calls", "refusal")
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)

@@ -222,7 +222,7 @@ def schemas_of(rules: Mapping[str, Sequence[str]], key: str, value: Any, transla
 class TranslatingAdapter(ABC):
     """Base of the adapters for wires other than OpenAI's. Supports chat only."""
 
-    unsaid: frozenset[str]
+    unsupported: frozenset[str]
     """OpenAI's fields that have no counterpart on this wire and are left out."""
     headers: Mapping[str, str] = {}
     key_header: str
@@ -240,7 +240,7 @@ class TranslatingAdapter(ABC):
             raise invalid(None, "The request is nested too deeply.") from None
         key = {self.key_header: call.target.api_key.reveal()} if call.target.api_key else {}
         headers = {"content-type": "application/json", **self.headers, **key, **call.target.headers}
-        dropped = left_out(call, refuses | self.unsaid)
+        dropped = left_out(call, refuses | self.unsupported)
         return UpstreamRequest("POST", path, tuple(headers.items()), sent, thinking, dropped=dropped)
 
     @abstractmethod

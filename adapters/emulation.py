@@ -261,8 +261,8 @@ class GrammarStream(ChatDecoder):
         self._opened: set[int] = set()
         self._answered = False
 
-    def _note(self, choice: ChatChoice) -> None:
-        super()._note(choice)
+    def _count_choice(self, choice: ChatChoice) -> None:
+        super()._count_choice(choice)
         self.has_answer = self._answered
 
     def _emit(self, payload: bytes, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> bytes:
@@ -272,7 +272,7 @@ class GrammarStream(ChatDecoder):
         if not any(choice.finish_reason or choice.message_or_delta.text for choice in choices):
             self._opened.update(choice.index for choice in choices)
             return super()._emit(payload, fields, answer, report)
-        head = self._stamped(fields, answer, report)
+        head = self._client_fields(fields, answer, report)
         return b"".join([self._write_turn(head, choice) for choice in choices if choice.finish_reason])
 
     def _write_turn(self, head: dict[str, Raw], choice: ChatChoice) -> bytes:
@@ -282,10 +282,10 @@ class GrammarStream(ChatDecoder):
             self.finish_reason = made.finish_reason
         opening: list[Json] = [] if choice.index in self._opened else [{"role": "assistant", "content": None}]
         calls = [{"index": at, **call} for at, call in enumerate(made.message.get("tool_calls", ()))]
-        says: list[Json] = [{"tool_calls": [call]} for call in calls] or [{"content": made.message["content"]}]
-        deltas = [Delta(choice.index, delta) for delta in (*opening, *says)]
+        contents: list[Json] = [{"tool_calls": [call]} for call in calls] or [{"content": made.message["content"]}]
+        deltas = [Delta(choice.index, delta) for delta in (*opening, *contents)]
         deltas.append(Delta(choice.index, {}, made.finish_reason))
-        choices = (delta.written(delta=delta.says) for delta in deltas)
+        choices = (delta.written(delta=delta.fields) for delta in deltas)
         return b"".join(frame(msgspec.json.encode({**head, "choices": [choice]})) for choice in choices)
 
 
@@ -361,9 +361,9 @@ def as_chat(reply: TargetReply) -> TargetReply:
         Delta(choice.get("index", 0), {"content": (choice.get("text") or "").lstrip()}, choice.get("finish_reason"))
         for choice in _OBJECTS.decode(reply.body["choices"])
     ]
-    messages = [choice.written(message={"role": "assistant", "refusal": None, **choice.says}) for choice in choices]
+    messages = [choice.written(message={"role": "assistant", "refusal": None, **choice.fields}) for choice in choices]
     body = {**reply.body, "object": to_raw("chat.completion"), "choices": to_raw(messages)}
-    return structs.replace(reply, body=body, content=choices[0].says["content"])
+    return structs.replace(reply, body=body, content=choices[0].fields["content"])
 
 
 class CompletingStream(TranslatedStream):

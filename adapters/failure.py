@@ -21,11 +21,11 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions that decoding hostile JSON raises: wrong syntax or type, bytes that are not UTF-8, unlimited nesting."""
 
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
-MOST_LIMITS, LONGEST_LIMIT = 32, 256
+MAX_LIMITS, LONGEST_LIMIT = 32, 256
 """Maximum number of rate-limit headers passed on to the client, and the maximum length of one, in characters."""
 
 
-class _Sign(Struct, frozen=True):
+class _FailureSign(Struct, frozen=True):
     kind: ErrorKind
     at: tuple[int, ...] = ()
     codes: frozenset[str] = frozenset()
@@ -36,7 +36,7 @@ class _Sign(Struct, frozen=True):
 class _FailureTable(Struct, frozen=True):
     """Content of `failures.yaml`."""
 
-    signs: tuple[_Sign, ...]
+    signs: tuple[_FailureSign, ...]
     statuses: dict[ErrorKind, tuple[int, ...]]
     streamed: dict[str, int]
     named: tuple[str, ...]
@@ -52,8 +52,8 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     # FastAPI servers answer with `detail`: a sentence, or a list of field errors.
     detail, param = error.get("detail"), error.get("param")
     if isinstance(detail, list) and detail and isinstance(detail[0], dict):
-        place = detail[0].get("loc")
-        detail, param = detail[0].get("msg"), str(place[-1]) if isinstance(place, list) and place else None
+        location = detail[0].get("loc")
+        detail, param = detail[0].get("msg"), str(location[-1]) if isinstance(location, list) and location else None
     param = param if isinstance(param, str) else None
     text = error.get("message") or detail
     message = text.strip() if isinstance(text, str) else ""
@@ -64,8 +64,8 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         codes.add("insufficient_quota")
     kind = _kind(status, codes, message.lower(), param)
     limits = [pair for pair in headers.items() if pair[0].startswith(_LIMITS) and 0 < len(pair[1]) <= LONGEST_LIMIT]
-    shown = tuple(sorted(limits)[:MOST_LIMITS])
-    return Failure(kind, message[:MESSAGE_LIMIT], status, _retry_after(headers, error), param, shown)
+    passed_on = tuple(sorted(limits)[:MAX_LIMITS])
+    return Failure(kind, message[:MESSAGE_LIMIT], status, _retry_after(headers, error), param, passed_on)
 
 
 def streamed(payload: bytes) -> Failure:
@@ -93,8 +93,8 @@ def _kind(status: int, codes: set[str], message: str, param: str | None) -> Erro
             return sign.kind
     # A 404 for something that the request refers to, rather than for the model or the address.
     words = [(f"{noun} ", f"no such {noun}", f"previous {noun}") for noun in _TABLE.named]
-    named = any(message.startswith(beginnings) for beginnings in words) or param not in (None, "model")
-    if status == 404 and named and "model" not in message:
+    is_named = any(message.startswith(beginnings) for beginnings in words) or param not in (None, "model")
+    if status == 404 and is_named and "model" not in message:
         return ErrorKind.BAD_REQUEST
     default = ErrorKind.MISDIRECTED if status < 400 else ErrorKind.BAD_REQUEST if status < 500 else None
     return _STATUS.get(status, default or ErrorKind.SERVER_ERROR)

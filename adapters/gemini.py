@@ -42,7 +42,7 @@ _UNSIGNED = "skip_thought_signature_validator"
 class GeminiAdapter(TranslatingAdapter):
     """Adapter for `generateContent`. The base URL ends before `/v1beta`."""
 
-    unsaid = frozenset(_WIRE["unsaid"])
+    unsupported = frozenset(_WIRE["unsaid"])
     key_header = "x-goog-api-key"
 
     def _translate(self, call: Call, chat: ChatRequest, own: Json) -> tuple[str, Json, str]:
@@ -74,9 +74,9 @@ class GeminiAdapter(TranslatingAdapter):
             raise UpstreamFailure(malformed("The provider's answer has no candidates."))
         identifier = answer.response_id or answer_id(call)
         choices = [
-            Delta(candidate.index, says, _finish(candidate.finish_reason, "tool_calls" in says), candidate.logprobs)
+            Delta(candidate.index, fields, _finish(candidate.finish_reason, "tool_calls" in fields), candidate.logprobs)
             for candidate in candidates
-            for says in [_said(candidate, identifier)]
+            for fields in [_message_fields(candidate, identifier)]
         ]
         counts = counters(TOKENS, answer.usage_metadata)
         return chat_reply(call, identifier, choices, usage(counts) if counts else None, answer.model_version)
@@ -340,24 +340,24 @@ def _finish(reason: str, calls: bool) -> str:
     return "tool_calls" if calls and known == "stop" else known
 
 
-def _said(candidate: _Candidate, name: str, before: int = 0) -> Json:
+def _message_fields(candidate: _Candidate, name: str, earlier_calls: int = 0) -> Json:
     """Returns a candidate's parts as members of a message or delta; missing call ids are derived from `name`.
 
-    `before` is the number of function calls that the candidate had in earlier chunks.
+    `earlier_calls` is the number of function calls that the candidate had in earlier chunks.
     """
     parts, calls = candidate.parts, list[Json]()
     for part in parts:
         if (call := part.function_call) is not None:
-            identifier = call.id or f"call_{name}_{candidate.index}_{before + len(calls)}"
+            identifier = call.id or f"call_{name}_{candidate.index}_{earlier_calls + len(calls)}"
             signed = {"google": {"thought_signature": part.thought_signature}} if part.thought_signature else None
             calls.append(tool_call(identifier, call.name, compact(call.args)) | filled({"extra_content": signed}))
-    says = {
+    fields = {
         "content": "".join(part.text for part in parts if not part.thought),
         "reasoning_content": "".join(part.text for part in parts if part.thought),
         "refusal": candidate.finish_message if candidate.finish_reason not in ("", "STOP", "MAX_TOKENS") else None,
         "tool_calls": calls,
     }
-    return {name: value for name, value in says.items() if value}
+    return {name: value for name, value in fields.items() if value}
 
 
 class _GeminiStream(TranslatedStream):
@@ -386,8 +386,8 @@ class _GeminiStream(TranslatedStream):
             self._name(answer.response_id)
         for candidate in answer.candidates or ():
             index, before = candidate.index, self._calls.setdefault(candidate.index, 0)
-            says = _said(candidate, self._id, before)
-            for number, call in enumerate(says.get("tool_calls", ()), before):
+            fields = _message_fields(candidate, self._id, before)
+            for number, call in enumerate(fields.get("tool_calls", ()), before):
                 call["index"] = number
                 self._calls[index] += 1
             if candidate.finish_reason:
@@ -395,7 +395,7 @@ class _GeminiStream(TranslatedStream):
                 first = min(self._reasons)
                 self.finish_reason = _finish(self._reasons[first], self._calls[first] > 0)
             self.finished = self._reasons.keys() == self._calls.keys()
-            yield Delta(index, says, logprobs=candidate.logprobs)
+            yield Delta(index, fields, logprobs=candidate.logprobs)
 
 
 # Conversion of Gemini's counts: cached input is part of the prompt, and thoughts are not part of the candidates.

@@ -100,7 +100,7 @@ class _StreamMessage(Struct):
         return "".join((*texts, shown)), bool(others or (text and not text.isspace()))
 
 
-_SILENCE = _StreamMessage()
+_NO_MESSAGE = _StreamMessage()
 
 
 class _Alternative(Struct):
@@ -133,7 +133,7 @@ class ChatChoice(Struct):
 
     @property
     def message_or_delta(self) -> _StreamMessage:
-        return self.delta or self.message or _SILENCE
+        return self.delta or self.message or _NO_MESSAGE
 
     @property
     def output(self) -> tuple[str, bool]:
@@ -235,7 +235,7 @@ OPEN, CLOSE = "<think>", "</think>"
 """Marks around thoughts in a text from which no parser removed them; the template may have written the opening mark."""
 
 
-def marked(call: Call) -> bool:
+def may_have_marks(call: Call) -> bool:
     """Whether an answer's text may contain thoughts between marks."""
     target = call.target
     parsed = target.engine is not None and target.engine.thinking_exact
@@ -244,18 +244,18 @@ def marked(call: Call) -> bool:
 
 def estimate_thoughts(call: Call, usage: Usage, choices: Iterable[ChatChoice]) -> Usage:
     """Splits the `usage` of a whole answer into visible and thinking tokens."""
-    between, thoughts, written = marked(call), 0, 0
+    has_marks, thoughts, written = may_have_marks(call), 0, 0
     for choice in choices:
         written += len(choice.output[0])
         thoughts += len(choice.message_or_delta.thoughts)
-        if between:
+        if has_marks:
             text = choice.message_or_delta.text or choice.text or ""
             closed = text.rfind(CLOSE)
-            thoughts += closed + len(CLOSE) if closed >= 0 else len(text) if opens(text) else 0
+            thoughts += closed + len(CLOSE) if closed >= 0 else len(text) if starts_thought(text) else 0
     return with_thoughts(usage, thoughts, written)
 
 
-def opens(text: str) -> bool:
+def starts_thought(text: str) -> bool:
     return text.lstrip().startswith(OPEN)
 
 
@@ -271,7 +271,7 @@ _PADDINGS = (b'"obfuscation":"', b'"p":"')
 _THOUGHTS = ("reasoning", "reasoning_content")
 
 
-class Template:
+class EventTemplate:
     """The bytes of an event around its text, received and sent: `before` text `after`, or with a padding and `tail`.
 
     `thinks` says whether the text is a thought.
@@ -285,7 +285,7 @@ class Template:
         self._sent_before, self._sent_after, _ = sent
         self._start = len(self._before)
 
-    def stamp(self, event: bytes) -> tuple[bytes, bytes] | None:
+    def rewrite(self, event: bytes) -> tuple[bytes, bytes] | None:
         """Returns (text as in the JSON, event to send) if `event` is a single event of this form; None otherwise."""
         if not event.startswith(self._before):
             return None
@@ -303,7 +303,7 @@ class Template:
         return text, self._sent_before + text + self._sent_after + event[padding:]
 
 
-def learn(received: bytes, sent: bytes, answer: ChatAnswer) -> Template | None:
+def learn(received: bytes, sent: bytes, answer: ChatAnswer) -> EventTemplate | None:
     """Returns a template from one event in both forms, if it holds plain text of one choice and nothing else."""
     if not answer.choices or len(answer.choices) > 1:
         return None
@@ -318,7 +318,7 @@ def learn(received: bytes, sent: bytes, answer: ChatAnswer) -> Template | None:
         case [(key, str(text))] if '"' not in text and "\\" not in text:
             before, after = _cut(received, key.encode(), text.encode()), _cut(sent, key.encode(), text.encode())
             if before and after and before[2] == after[2]:
-                return Template(before, after, key in _THOUGHTS)
+                return EventTemplate(before, after, key in _THOUGHTS)
     return None
 
 
@@ -349,21 +349,21 @@ _TEXT = msgspec.json.Decoder(str)
 
 
 class ChatDecoder(EventStream):
-    """Decodes OpenAI's chunks. An event that differs from an earlier one only in its text is rewritten by a `Template`
-    without being parsed."""
+    """Decodes OpenAI's chunks. An event that differs from an earlier one only in its text is rewritten by an
+    `EventTemplate` without being parsed."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
-        self._template: Template | None = None
+        self._template: EventTemplate | None = None
         self._report: UsageReport | None = None
-        self._ended = set[int]()
+        self._choices_ended = set[int]()
         """Indexes of choices that stated their finish reason."""
-        self._local, self._marked, self._thinks = call.target.provider.local, marked(call), False
-        self._thought = self._written = 0
+        self._local, self._has_marks, self._in_thought = call.target.provider.local, may_have_marks(call), False
+        self._thought_chars = self._all_chars = 0
         """Characters of thoughts and of all output, for local targets, which may not count thinking tokens."""
-        self._chosen = set[int]()
+        self._choices_seen = set[int]()
         self._done = False
-        self._closing: dict[str, Raw] = {}
+        self._extras: dict[str, Raw] = {}
         self._model = Raw(msgspec.json.encode(call.model))
         self._identity = {
             "id": Raw(msgspec.json.encode(ID_PREFIXES[call.endpoint] + new_id())),
@@ -373,29 +373,29 @@ class ChatDecoder(EventStream):
 
     def feed(self, data: bytes) -> bytes:
         """Decodes `data`, on the hot path if it is a single complete event and no earlier event is incomplete."""
-        usual = self._template is not None and not (self._buffer or self._carriage_return)
-        event = self._stamp(data) if usual else None
+        is_single = self._template is not None and not (self._buffer or self._carriage_return)
+        event = self._rewrite(data) if is_single else None
         return super().feed(data) if event is None else event
 
     def final(self, usage: bytes) -> bytes:
         """Returns the usage chunk, if the client asked for it, and `[DONE]`; the chunk keeps llama.cpp's `timings`."""
         if not self._call.stream_usage:
             return DONE
-        chunk = {**self._identity, "model": self._model, **self._closing, "choices": _NO_CHOICES, "usage": Raw(usage)}
+        chunk = {**self._identity, "model": self._model, **self._extras, "choices": _NO_CHOICES, "usage": Raw(usage)}
         return frame(msgspec.json.encode(chunk)) + DONE
 
     def _decoded(self, event: bytes) -> bytes:
-        stamped = self._stamp(event)
-        return super()._decoded(event) if stamped is None else stamped
+        rewritten = self._rewrite(event)
+        return super()._decoded(event) if rewritten is None else rewritten
 
-    def _stamp(self, event: bytes) -> bytes | None:
+    def _rewrite(self, event: bytes) -> bytes | None:
         """Rewrites an event by the template (the hot path); None if it has to be parsed."""
         if self._template is None:
             return None
-        hit = self._template.stamp(event)
-        if hit is None:
+        match = self._template.rewrite(event)
+        if match is None:
             return None
-        text, stamped = hit
+        text, rewritten = match
         try:
             event.decode()
             written = _TEXT.decode(b'"%b"' % text)
@@ -404,19 +404,19 @@ class ChatDecoder(EventStream):
         self.output_chars += len(written.encode() if b"\\" in text else text)
         self.text.write(written)
         if self._local:
-            self._written += len(written)
+            self._all_chars += len(written)
             if self._template.thinks:
-                self._thought += len(written)
-            elif self._marked and _CLOSE in text:
+                self._thought_chars += len(written)
+            elif self._has_marks and _CLOSE in text:
                 self._close()
-        return stamped
+        return rewritten
 
     def _event(self, name: bytes, payload: bytes) -> bytes:
         if self._done or payload.strip() == b"[DONE]":
-            if not self._chosen:
+            if not self._choices_seen:
                 raise UpstreamFailure(malformed(NO_CHOICES))
             self._done = self.complete = True
-            self.finished = self.finished or self._chosen <= self._ended
+            self.finished = self.finished or self._choices_seen <= self._choices_ended
             self._template = None
             return b""
         if name == b"error":
@@ -424,59 +424,59 @@ class ChatDecoder(EventStream):
         fields, answer = parse(payload)
         self.model_served = self.model_served or answer.model or ""
         for choice in answer.choices or ():
-            self._note(choice)
+            self._count_choice(choice)
         report = answer.report
         if report is not None:
-            self._count(report)
+            self._update_usage(report)
         if report is not None and not answer.choices:
-            self._closing = self._stamped(fields, answer, report)
+            self._extras = self._client_fields(fields, answer, report)
             return b""
         return self._emit(payload, fields, answer, report)
 
-    def _count(self, report: UsageReport) -> None:
+    def _update_usage(self, report: UsageReport) -> None:
         """Updates the usage. The maximum of each counter is right both for cumulative and for split reports."""
         self._report = merge(self._report, report)
         usage = canonical(self._report or report)
         if self._local:
-            usage = with_thoughts(usage, self._written if self._thinks else self._thought, self._written)
+            usage = with_thoughts(usage, self._all_chars if self._in_thought else self._thought_chars, self._all_chars)
         one_choice = self._call.target.provider.quirks.usage_counts_one_choice
         self.usage = every_choice(usage, self._call.n) if one_choice else usage
 
-    def _note(self, choice: ChatChoice) -> None:
-        self._chosen.add(choice.index)
-        if len(self._chosen) > self._call.n and self._call.endpoint is Endpoint.CHAT:
+    def _count_choice(self, choice: ChatChoice) -> None:
+        self._choices_seen.add(choice.index)
+        if len(self._choices_seen) > self._call.n and self._call.endpoint is Endpoint.CHAT:
             raise UpstreamFailure(malformed("The provider's stream has more choices than were asked for."))
-        if self._marked and not self.output_chars:
-            self._thinks = opens(choice.message_or_delta.text)
+        if self._has_marks and not self.output_chars:
+            self._in_thought = starts_thought(choice.message_or_delta.text)
         written, answers = choice.output
         self.output_chars += len(written.encode())
         self.text.write(written)
         if self._local:
-            self._written += len(written)
-            self._thought += len(choice.message_or_delta.thoughts)
-            if self._marked and CLOSE in choice.message_or_delta.text:
+            self._all_chars += len(written)
+            self._thought_chars += len(choice.message_or_delta.thoughts)
+            if self._has_marks and CLOSE in choice.message_or_delta.text:
                 self._close()
         self.has_answer = self.has_answer or answers
         if choice.finish_reason:
-            self._ended.add(choice.index)
-            self.finished = self.finished or len(self._ended) >= self._call.n
+            self._choices_ended.add(choice.index)
+            self.finished = self.finished or len(self._choices_ended) >= self._call.n
             if choice.index == 0 or not self.finish_reason:
                 self.finish_reason = choice.finish_reason
 
     def _close(self) -> None:
         """Counts all output so far as thoughts."""
-        self._thinks, self._thought = False, self._written
+        self._in_thought, self._thought_chars = False, self._all_chars
 
     def _emit(self, payload: bytes, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> bytes:
         """Returns the client's chunk and learns a template from it, except from blank text before the answer begins."""
-        event = frame(msgspec.json.encode(self._stamped(fields, answer, report)))
+        event = frame(msgspec.json.encode(self._client_fields(fields, answer, report)))
         choices = answer.choices or ()
         blank = not self.has_answer and any(choice.message_or_delta.text or choice.text for choice in choices)
         if report is None and not blank:
             self._template = learn(frame(payload), event, answer) or self._template
         return event
 
-    def _stamped(self, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> dict[str, Raw]:
+    def _client_fields(self, fields: dict[str, Raw], answer: ChatAnswer, report: UsageReport | None) -> dict[str, Raw]:
         for name, raw in self._identity.items():
             if bytes(fields.get(name, NULL)) in BLANK:
                 fields[name] = raw

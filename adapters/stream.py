@@ -15,7 +15,7 @@ from router.types.attempt import Call, OutputText, StreamDecoder, TargetReply, U
 from router.types.clock import new_id
 
 _HIGH, _LOW = rb"\\u[dD][89abAB][\da-fA-F]{2}", rb"\\u[dD][c-fC-F][\da-fA-F]{2}"
-_HALF = re.compile(rb"(?<!\\)((?:\\\\)*)(?:(%b%b)|(%b)(?=(\")?)|%b)" % (_HIGH, _LOW, _HIGH, _LOW))
+_SURROGATE = re.compile(rb"(?<!\\)((?:\\\\)*)(?:(%b%b)|(%b)(?=(\")?)|%b)" % (_HIGH, _LOW, _HIGH, _LOW))
 """Matches an escaped surrogate pair, or a lone half; a high half may be at the end of its JSON string."""
 _UNKNOWN = rb"\ufffd"
 _TOO_LARGE = malformed("The provider's stream holds an event that is larger than its target's `max_event_bytes`.")
@@ -29,7 +29,7 @@ class EventStream(StreamDecoder):
         self._buffer, self._carriage_return = bytearray(), b""
         """Bytes of an event that is not complete yet, and a CR whose LF may follow."""
         self._searched = 0
-        self._half, self.text = b"", OutputText()
+        self._high_half, self.text = b"", OutputText()
 
     def feed(self, data: bytes) -> bytes:
         """Decodes the events that `data` completes; a failure's `before` holds the output of the events before it."""
@@ -74,26 +74,26 @@ class EventStream(StreamDecoder):
             elif field == b"event":
                 name = value.removeprefix(b" ")
         payload = b"\n".join(lines)
-        return self._event(name, self._paired(payload) if rb"\u" in payload else payload) if lines else b""
+        return self._event(name, self._join_surrogates(payload) if rb"\u" in payload else payload) if lines else b""
 
-    def _paired(self, payload: bytes) -> bytes:
+    def _join_surrogates(self, payload: bytes) -> bytes:
         """Joins a surrogate pair that is split over two events, in the second; any other lone half becomes U+FFFD.
 
         If an event has several halves, or the answer several choices, it is unclear which belong together.
         """
-        halves = [match for match in _HALF.finditer(payload) if not match[2]]
-        alone, before, self._half = self._call.n == 1 and len(halves) == 1, self._half, b""
+        halves = [match for match in _SURROGATE.finditer(payload) if not match[2]]
+        is_single, before, self._high_half = self._call.n == 1 and len(halves) == 1, self._high_half, b""
 
-        def whole(match: re.Match[bytes]) -> bytes:
+        def replacement(match: re.Match[bytes]) -> bytes:
             if match[2]:
                 return match[0]
-            if alone and match[4]:
-                self._half = match[3]
+            if is_single and match[4]:
+                self._high_half = match[3]
                 return match[1]
-            joins = alone and before and not match[3] and payload[match.start() - 1 : match.start()] == b'"'
+            joins = is_single and before and not match[3] and payload[match.start() - 1 : match.start()] == b'"'
             return match[1] + (before + match[0][len(match[1]) :] if joins else _UNKNOWN)
 
-        return _HALF.sub(whole, payload) if halves else payload
+        return _SURROGATE.sub(replacement, payload) if halves else payload
 
     def _wrote(self, *texts: str) -> None:
         """Adds texts to the output that has been received."""
@@ -119,21 +119,21 @@ DONE = frame(b"[DONE]")
 
 
 class Delta(Struct, frozen=True):
-    """A part of one choice, or all of it. `says` maps a kind (`content`, `reasoning_content`, `refusal`, `tool_calls`)
-    to its text or value, in OpenAI's format."""
+    """A part of one choice, or all of it. `fields` maps a kind (`content`, `reasoning_content`, `refusal`,
+    `tool_calls`) to its text or value, in OpenAI's format."""
 
     choice: int
-    says: dict[str, Any]
+    fields: dict[str, Any]
     finish_reason: str | None = None
     logprobs: Any = None
     stop_sequence: str | None = None
     """Stop sequence that ended the output, if the provider reports it; written as `stop_reason`, as vLLM does."""
 
-    def written(self, **says: dict[str, Any]) -> dict[str, Any]:
+    def written(self, **fields: dict[str, Any]) -> dict[str, Any]:
         """Returns a choice of a chat answer or chunk."""
         stopped = {"stop_reason": self.stop_sequence} if self.stop_sequence else {}
-        ended = {"logprobs": self.logprobs, "finish_reason": self.finish_reason, **stopped}
-        return {"index": self.choice, **says, **ended}
+        ending = {"logprobs": self.logprobs, "finish_reason": self.finish_reason, **stopped}
+        return {"index": self.choice, **fields, **ending}
 
 
 def answer_id(call: Call) -> str:
@@ -141,7 +141,7 @@ def answer_id(call: Call) -> str:
     return f"chatcmpl-{call.request_id or new_id()}"
 
 
-_ANSWERING = ("content", "tool_calls")
+_ANSWER_KINDS = ("content", "tool_calls")
 """Kinds of `Delta.says` that count as an answer; others are thoughts, or explain why there is no answer."""
 
 
@@ -151,23 +151,23 @@ def chat_reply(
     choices: list[Delta],
     usage: Usage | None,
     model: str,
-    answering: tuple[str, ...] = _ANSWERING,
+    answer_kinds: tuple[str, ...] = _ANSWER_KINDS,
 ) -> TargetReply:
     """Builds a whole chat answer; `identifier` and `model` are those that the provider states."""
     head = {"id": identifier or answer_id(call), "object": "chat.completion", "created": int(time.time())}
     empty: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    messages = [choice.written(message=empty | choice.says) for choice in choices]
+    messages = [choice.written(message=empty | choice.fields) for choice in choices]
     fields = {**head, "model": call.model, "choices": messages}
-    texts = [value for choice in choices for value in choice.says.values() if isinstance(value, str)]
-    functions = (tool["function"] for choice in choices for tool in choice.says.get("tool_calls") or ())
+    texts = [value for choice in choices for value in choice.fields.values() if isinstance(value, str)]
+    functions = (tool["function"] for choice in choices for tool in choice.fields.get("tool_calls") or ())
     texts += [function[name] for function in functions for name in ("name", "arguments")]
     return TargetReply(
         body={name: Raw(msgspec.json.encode(value)) for name, value in fields.items()},
         usage=usage,
         finish_reason=choices[0].finish_reason or "",
-        has_answer=any(choice.says.get(kind) for choice in choices for kind in answering),
+        has_answer=any(choice.fields.get(kind) for choice in choices for kind in answer_kinds),
         text="".join(texts),
-        content=choices[0].says.get("content") or "",
+        content=choices[0].fields.get("content") or "",
         model_served=model,
     )
 
@@ -175,7 +175,7 @@ def chat_reply(
 class TranslatedStream(EventStream):
     """Converts a stream of another wire to `chat.completion.chunk` events that share one id and creation time."""
 
-    answering: tuple[str, ...] = _ANSWERING
+    answer_kinds: tuple[str, ...] = _ANSWER_KINDS
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
@@ -197,17 +197,17 @@ class TranslatedStream(EventStream):
         return b"".join([self._write(delta) for delta in self._deltas(name, payload)])
 
     def _write(self, delta: Delta) -> bytes:
-        says = delta.says
-        calls = [call["function"] for call in says.get("tool_calls", ())]
-        self._wrote(says.get("content", ""), says.get("reasoning_content", ""))
+        fields = delta.fields
+        calls = [call["function"] for call in fields.get("tool_calls", ())]
+        self._wrote(fields.get("content", ""), fields.get("reasoning_content", ""))
         self._wrote(*(call.get(name, "") for call in calls for name in ("name", "arguments")))
-        self.has_answer = self.has_answer or any(says.get(kind) for kind in self.answering)
+        self.has_answer = self.has_answer or any(fields.get(kind) for kind in self.answer_kinds)
         if delta.choice not in self._begun:
             self._begun.add(delta.choice)
-            says = {"role": "assistant", "content": "", **says}
-        elif not (says or delta.finish_reason or delta.logprobs):
+            fields = {"role": "assistant", "content": "", **fields}
+        elif not (fields or delta.finish_reason or delta.logprobs):
             return b""
-        return frame(b'%b,"choices":[%b]}' % (self._head, msgspec.json.encode(delta.written(delta=says))))
+        return frame(b'%b,"choices":[%b]}' % (self._head, msgspec.json.encode(delta.written(delta=fields))))
 
     @abstractmethod
     def _deltas(self, name: bytes, payload: bytes) -> Iterable[Delta]:

@@ -20,10 +20,10 @@ from router.types.yaml_file import load_data
 _TICKS_PER_NANO = 10
 """Ticks per nano-USD of xAI's `cost_in_usd_ticks`: 1 tick = 1e-10 USD (xai-sdk 1.21.0)."""
 _NULL = Raw(b"null")
-_MOST_USD = 1_000_000
+_MAX_USD = 1_000_000
 """Limit, in USD, from which on a stated cost is ignored, so that sums of costs fit in 64 bits of nano-USD."""
 _TABLE: dict[str, Any] = load_data(__file__, "usage.yaml")
-_PLACES = tuple(
+_COUNTER_PATHS = tuple(
     (name, first, tuple(rest))
     for name, paths in (*_TABLE["counts"].items(), *_TABLE["words"].items())
     for first, *rest in (path.split(".") for path in reversed(paths))
@@ -65,7 +65,7 @@ def _shape(paths: Iterable[Sequence[str]], base: type[Struct] = Struct) -> Any:
     return defstruct("Reported", [(name, kind | None, None) for name, kind in kinds.items()], bases=(base,))
 
 
-_DECODER = msgspec.json.Decoder(_shape(((first, *rest) for _, first, rest in _PLACES), _Charged))
+_DECODER = msgspec.json.Decoder(_shape(((first, *rest) for _, first, rest in _COUNTER_PATHS), _Charged))
 _TOTAL_COST = msgspec.json.Decoder(_TotalCost)
 
 
@@ -106,7 +106,7 @@ def read(raw: Raw | bytes, service_tier: str | None = None) -> UsageReport | Non
     except UNREADABLE:
         return None if bytes(raw) == b"null" else UsageReport(unreadable=True)
     counts: dict[str, Any] = {}
-    for name, first, rest in _PLACES:
+    for name, first, rest in _COUNTER_PATHS:
         if (value := getattr(wire, first)) is not None:
             for part in rest:
                 value = getattr(value, part, None)
@@ -115,8 +115,8 @@ def read(raw: Raw | bytes, service_tier: str | None = None) -> UsageReport | Non
     if not counts.keys() & {"input", "output", "total"}:
         return None
     cost = None if wire.cost is _NULL and wire.cost_in_usd_ticks is None else _cost(wire)
-    named = service_tier or wire.service_tier
-    return UsageReport(**counts, cost=cost, service_tier=tier(named) if named else "")
+    tier_name = service_tier or wire.service_tier
+    return UsageReport(**counts, cost=cost, service_tier=tier(tier_name) if tier_name else "")
 
 
 @lru_cache(64)
@@ -149,7 +149,7 @@ def _amount(raw: Raw) -> int | None:
         amount = _TOTAL_COST.decode(data).total_cost if data.startswith(b"{") else Decimal(data.decode("ascii"))
     except (InvalidOperation, UnicodeDecodeError, msgspec.DecodeError):
         return None
-    return nano_from_usd(amount) if 0 <= amount < _MOST_USD else None
+    return nano_from_usd(amount) if 0 <= amount < _MAX_USD else None
 
 
 def larger(a: Any, b: Any) -> Any:
@@ -253,9 +253,9 @@ def _derived(report: UsageReport) -> tuple[int, int, CountSource]:
 def _input(report: UsageReport, prompt: int, violations: list[str]) -> tuple[int, int, int]:
     """Returns (uncached, cached, written) input tokens; cache counters that exceed the prompt count are added to it."""
     cached = report.cached or 0
-    aged = (report.written_1h or 0) + (report.written_12h or 0)
-    written = max(report.written or 0, aged)
-    if report.written is not None and aged > report.written:
+    written_for_long = (report.written_1h or 0) + (report.written_12h or 0)
+    written = max(report.written or 0, written_for_long)
+    if report.written is not None and written_for_long > report.written:
         violations.append("more tokens written for long than written")
     if report.missed is not None and report.missed + cached != prompt:
         violations.append(CACHED_BESIDE)
@@ -270,10 +270,10 @@ def _input(report: UsageReport, prompt: int, violations: list[str]) -> tuple[int
 def _output(report: UsageReport, prompt: int, completion: int, violations: list[str]) -> tuple[int, int, int]:
     """Returns (visible, audio, image). Reasoning is within the completion unless the total shows otherwise (xAI)."""
     reasoning, audio, image = report.reasoning or 0, report.output_audio or 0, report.output_image or 0
-    beside = report.total == prompt + completion + reasoning
-    if reasoning > completion and not beside:
+    is_separate = report.total == prompt + completion + reasoning
+    if reasoning > completion and not is_separate:
         violations.append(THOUGHT_BESIDE)
-    output = completion + reasoning if beside or reasoning > completion else completion
+    output = completion + reasoning if is_separate or reasoning > completion else completion
     if report.total is not None and report.total != prompt + output:
         violations.append("total is not input plus output")
         output = max(output, report.total - prompt)
