@@ -21,7 +21,7 @@ _STRING = re2.compile(r'(?s)"(?:[^"\\]|\\.)*"')
 _ESCAPE = re2.compile(r"(?s)\\(?:u[dD][89aAbB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|.)")
 _NUMBER = frozenset("0123456789+-.eE")
 _LONGEST_ESCAPE = 12
-_MOST_BACKSLASHES = 1_000
+_MAX_BACKSLASHES = 1_000
 """Maximum number of backslashes in a row that are counted; with more, the result may not be valid JSON."""
 _LISTS = ("[{", "[[", '["')
 
@@ -71,15 +71,15 @@ class Strings:
             if first >= end:
                 break
             # An escape is replaced whole: \u00fc may be a letter of the value, but the n of \n belongs to none.
-            escape, behind = self._escape(max(start, first + 1))
-            begin = escape if unescaped(self._text[escape:behind]).isalnum() else behind
+            escape, after_escape = self._escape(max(start, first + 1))
+            begin = escape if unescaped(self._text[escape:after_escape]).isalnum() else after_escape
             parts.append(RedactedSpan(begin, self._escape(min(end, last - 1))[1]))
         return [part for part in parts if part.start < part.end] if parts else [self._number(start, end)]
 
     def _escape(self, place: int) -> tuple[int, int]:
         """Returns the span of the escape that `place` would cut; (place, place) if there is none."""
         for first in range(max(0, place - _LONGEST_ESCAPE + 1), place):
-            before = self._text[max(0, first - _MOST_BACKSLASHES) : first]
+            before = self._text[max(0, first - _MAX_BACKSLASHES) : first]
             if self._text[first] == "\\" and (len(before) - len(before.rstrip("\\"))) % 2 == 0:
                 match = _ESCAPE.match(self._text[first : first + _LONGEST_ESCAPE])
                 if match and place < first + match.end():
@@ -118,8 +118,8 @@ def name(kinds: Mapping[str, str], key: bytes, request: bytes) -> dict[str, str]
     codes = {
         value: b32encode(hmac.digest(key, _LABEL + value.encode(), "sha256")).decode().rstrip("=") for value in kinds
     }
-    looks = [tag.decode().upper() for tag in _TAGS.findall(request)]
-    return {value: f"{OPEN}{kinds[value]}_{tag}{CLOSE}" for value, tag in tags(codes, looks).items()}
+    taken = [tag.decode().upper() for tag in _TAGS.findall(request)]
+    return {value: f"{OPEN}{kinds[value]}_{tag}{CLOSE}" for value, tag in tags(codes, taken).items()}
 
 
 def tags(codes: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
@@ -128,9 +128,9 @@ def tags(codes: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
     for length in range(SHORTEST_TAG, LONGEST_TAG + 1, STEP):
         if len(shortest) == len(codes):
             break
-        heads = Counter(code[:length] for code in (*codes.values(), *taken))
+        prefix_counts = Counter(code[:length] for code in (*codes.values(), *taken))
         for value, code in codes.items():
-            if value not in shortest and (heads[code[:length]] == 1 or length == LONGEST_TAG):
+            if value not in shortest and (prefix_counts[code[:length]] == 1 or length == LONGEST_TAG):
                 shortest[value] = code[:length]
     return shortest
 
@@ -231,10 +231,10 @@ def closed(json: str) -> str:
 
 LONG = 8
 """Minimum length of a value that is also replaced inside of words; a shorter one may be part of a word by chance."""
-MOST_READ = 2**30
+MAX_READ = 2**30
 """Maximum characters read to find values elsewhere (0.1 s); the shortest values are left to the next scan."""
-_TEXTS, _NARROW = frozenset(SPELT["texts"].split()), frozenset(SPELT["narrow"].split())
-_SMALL = frozenset("abcdefghijklmnopqrstuvwxyz_")
+_TEXT_FIELDS, _NO_BRACKETS = frozenset(SPELT["texts"].split()), frozenset(SPELT["narrow"].split())
+_WORD_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
 
 class RedactionMark(NamedTuple):
@@ -275,16 +275,16 @@ class RedactedText:
 
     def __init__(self, slot: TextSlot) -> None:
         self.slot = slot
-        inside = opened(slot.text)
-        self.text, self._enveloped = (slot.text, False) if inside is None else (inside, True)
+        from_envelope = opened(slot.text)
+        self.text, self._enveloped = (slot.text, False) if from_envelope is None else (from_envelope, True)
         self._json = not slot.is_key and is_json(slot.field, head("", self.text))
-        self._found: dict[RedactedSpan, str] = {}
+        self._values: dict[RedactedSpan, str] = {}
         self._covered = bytearray()
         self._strings: Strings | None = None
 
     @property
     def changed(self) -> bool:
-        return bool(self._found)
+        return bool(self._values)
 
     def cover(self, start: int, end: int) -> Iterator[tuple[str, str]]:
         """Marks characters to be replaced; yields (characters, value) for each new part. Numbers are covered whole."""
@@ -293,42 +293,42 @@ class RedactedText:
         if self._json and self._strings is None:
             self._strings = Strings(text)
         for part in self._strings.parts(start, end) if self._strings is not None else (RedactedSpan(start, end),):
-            spelt = text[part.start : part.end]
-            value = unescaped(spelt) if self._json else spelt
+            form = text[part.start : part.end]
+            value = unescaped(form) if self._json else form
             if value.strip() and self._covered.find(1, part.start, part.end) < 0:
                 self._covered[part.start : part.end] = b"\1" * (part.end - part.start)
-                self._found[part] = value
-                yield spelt, value
+                self._values[part] = value
+                yield form, value
 
     def replaced(self, names: Mapping[str, str]) -> str:
         """Returns the text with placeholders. `names`: value → placeholder."""
-        if not self._found:
+        if not self._values:
             return self.slot.text
         text, pieces, at = self.text, [], 0
-        narrow = self.slot.is_key or self.slot.field in _NARROW
-        for part, value in sorted(self._found.items()):
-            name = core(names[value]) if narrow else names[value]
+        no_brackets = self.slot.is_key or self.slot.field in _NO_BRACKETS
+        for part, value in sorted(self._values.items()):
+            name = core(names[value]) if no_brackets else names[value]
             pieces += [text[at : part.start], f'"{name}"' if part.quoted else name]
             at = part.end
         replaced = "".join([*pieces, text[at:]])
         return closed(replaced) if self._enveloped else replaced
 
 
-def elsewhere(texts: Sequence[RedactedText], kinds: dict[str, str], spelt: Mapping[str, str]) -> None:
-    """Covers all other occurrences of the values. `spelt`: characters → kind; values found are added to `kinds`."""
+def cover_elsewhere(texts: Sequence[RedactedText], kinds: dict[str, str], form_kinds: Mapping[str, str]) -> None:
+    """Covers all other occurrences of the values. `form_kinds`: form → kind; values found are added to `kinds`."""
     starts, length = [], 0
     for text in texts:
         starts.append(length)
         length += len(text.text) + 1
     joined = "\0".join([text.text for text in texts])
-    for form in sorted(spelt, key=len, reverse=True)[: MOST_READ // max(1, length)]:
+    for form in sorted(form_kinds, key=len, reverse=True)[: MAX_READ // max(1, length)]:
         place = -len(form)
         while (place := joined.find(form, place + len(form))) >= 0:
             number = bisect_right(starts, place) - 1
             start = place - starts[number]
-            if _meant(form, texts[number], start):
+            if _is_value(form, texts[number], start):
                 for _, value in texts[number].cover(start, start + len(form)):
-                    kinds.setdefault(value, spelt[form])
+                    kinds.setdefault(value, form_kinds[form])
 
 
 def spellings(value: str) -> set[str]:
@@ -336,16 +336,16 @@ def spellings(value: str) -> set[str]:
     return {value, escaped(value), dumps(value)[1:-1]}
 
 
-def _meant(form: str, within: RedactedText, start: int) -> bool:
+def _is_value(form: str, within: RedactedText, start: int) -> bool:
     """Returns whether these characters are the value, not a part of a word or a word of the API."""
     text, slot, end = within.text, within.slot, start + len(form)
-    if _SMALL.issuperset(form) and len(text) == len(form):
-        return not slot.is_key and slot.field in _TEXTS
-    joined = _joined(text[start - 1 : start], form[0]) or _joined(form[-1], text[end : end + 1])
+    if _WORD_CHARACTERS.issuperset(form) and len(text) == len(form):
+        return not slot.is_key and slot.field in _TEXT_FIELDS
+    joined = _same_word(text[start - 1 : start], form[0]) or _same_word(form[-1], text[end : end + 1])
     return len(form) >= LONG or not joined
 
 
-def _joined(left: str, right: str) -> bool:
+def _same_word(left: str, right: str) -> bool:
     """Returns whether both characters belong to one word."""
     return (left.isalnum() or left == "_") and (right.isalnum() or right == "_")
 
@@ -363,13 +363,13 @@ def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[R
     marked = marks(findings)
     if not marked:
         return request, {}
-    body, chat = _Form(request.body), None if request.chat is None else _Form(request.chat)
+    body, chat = _BodyForm(request.body), None if request.chat is None else _BodyForm(request.chat)
     passages = [RedactedText(TextSlot(passage.path, passage.text, None)) for passage in request.passages]
     read = body if chat is None else chat
-    kinds, spelt = _at(marked, passages, read.texts)
-    elsewhere([*passages, *read.texts, *(body.texts if chat is not None else ())], kinds, spelt)
-    names = name(kinds, key, b"".join([request.raw, *body.sent, *(chat.sent if chat is not None else ())]))
-    written, moved = body.written(names), read.moved(names)
+    kinds, form_kinds = _cover_findings(marked, passages, read.texts)
+    cover_elsewhere([*passages, *read.texts, *(body.texts if chat is not None else ())], kinds, form_kinds)
+    names = name(kinds, key, b"".join([request.raw, *body.original, *(chat.original if chat is not None else ())]))
+    written, new_keys = body.written(names), read.new_keys(names)
     redacted = structs.replace(
         request,
         body=written,
@@ -377,13 +377,13 @@ def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[R
         raw=msgspec.json.encode(written) if request.raw else b"",
         messages=None,
         passages=tuple(
-            _passage(text, names, moved, passage) for text, passage in zip(passages, request.passages, strict=True)
+            _passage(text, names, new_keys, passage) for text, passage in zip(passages, request.passages, strict=True)
         ),
     )
     return redacted, {placeholder: value for value, placeholder in names.items()}
 
 
-class _Form:
+class _BodyForm:
     """The body as its client sent it, or as chat. Paths of findings refer to the chat form if there is one."""
 
     def __init__(self, fields: Mapping[str, Raw]) -> None:
@@ -391,10 +391,10 @@ class _Form:
         self.texts = [RedactedText(slot) for slot in slots(self._root)]
 
     @property
-    def sent(self) -> Iterable[bytes]:
+    def original(self) -> Iterable[bytes]:
         return (bytes(raw) for raw in self._fields.values())
 
-    def moved(self, names: Mapping[str, str]) -> dict[Path, str]:
+    def new_keys(self, names: Mapping[str, str]) -> dict[Path, str]:
         """Returns the path of each replaced key → the new key."""
         return {text.slot.path: text.replaced(names) for text in self.texts if text.slot.is_key and text.changed}
 
@@ -403,7 +403,7 @@ class _Form:
         return encoded(self._fields, self._root, touched)
 
 
-def _at(
+def _cover_findings(
     marked: Mapping[Path, Sequence[RedactionMark]], passages: Sequence[RedactedText], read: Sequence[RedactedText]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Covers the places of the findings; returns value → kind, and spelling → kind for the search elsewhere.
@@ -415,7 +415,7 @@ def _at(
         if text.slot.path in marked:
             texts.setdefault(text.slot.path, set()).add(text.slot.text)
     kinds: dict[str, str] = {}
-    spelt: dict[str, str] = {}
+    form_kinds: dict[str, str] = {}
     for text in (*passages, *read):
         known = texts.get(text.slot.path, ())
         fitting = [mark for mark in marked[text.slot.path] if mark.end <= len(text.slot.text)] if known else []
@@ -423,13 +423,13 @@ def _at(
             for form, value in text.cover(mark.start, mark.end):
                 kinds.setdefault(value, mark.kind)
                 if sum(mark.end <= len(passage) for passage in known) == 1:
-                    spelt |= dict.fromkeys((form, *spellings(value)), kinds[value])
-    return kinds, spelt
+                    form_kinds |= dict.fromkeys((form, *spellings(value)), kinds[value])
+    return kinds, form_kinds
 
 
-def _passage(text: RedactedText, names: Mapping[str, str], moved: Mapping[Path, str], passage: Passage) -> Passage:
-    if not (text.changed or moved):
+def _passage(text: RedactedText, names: Mapping[str, str], new_keys: Mapping[Path, str], passage: Passage) -> Passage:
+    if not (text.changed or new_keys):
         return passage
-    path = tuple(moved.get(passage.path[: place + 1], part) for place, part in enumerate(passage.path))
-    key = moved.get(passage.path) if passage.path[-1:] == (passage.text,) else None
+    path = tuple(new_keys.get(passage.path[: place + 1], part) for place, part in enumerate(passage.path))
+    key = new_keys.get(passage.path) if passage.path[-1:] == (passage.text,) else None
     return Passage(path, key or text.replaced(names), passage.role)

@@ -17,10 +17,10 @@ from router.redact.redact import SHORTEST_TAG, SPELT, TextSlot, core, encoded, e
 _MARKS: dict[str, str] = SPELT["marks"]
 _SLASHES = 2
 """Maximum number of backslashes before an underscore: one from Markdown, doubled in JSON."""
-_MOST_MARKS = 20
+_MARK_CHARS = 20
 """Maximum number of characters of both marks."""
-_RUN = string.ascii_letters + string.digits + "_\\<>&;#%"
-_FIRST = "<&\\%"
+_NAME_CHARACTERS = string.ascii_letters + string.digits + "_\\<>&;#%"
+_OPENING_CHARACTERS = "<&\\%"
 _TAG = re2.compile(rf"_([A-Za-z2-7]{{{SHORTEST_TAG}}})")
 _CLOSING, _UNFINISHED = re2.compile(SPELT["closing"]), re2.compile(SPELT["unfinished"])
 
@@ -53,7 +53,7 @@ class PlaceholderMatcher:
         self._by_tag: dict[str, list[str]] = {}
         for name in self._names:
             self._by_tag.setdefault(name.rpartition("_")[2][:SHORTEST_TAG], []).append(name)
-        self._longest = _MOST_MARKS + max((len(name) + _SLASHES * name.count("_") for name in self._names), default=0)
+        self._longest = _MARK_CHARS + max((len(name) + _SLASHES * name.count("_") for name in self._names), default=0)
 
     def in_bytes(self, data: bytes) -> bool:
         """Returns whether a placeholder may be in `data`."""
@@ -66,9 +66,9 @@ class PlaceholderMatcher:
         """
         pieces, at, end = [], 0, len(text)
         for match in self._find(text) if "_" in text else ():
-            before, behind = text[at : match.start][-_MOST_MARKS:].lower(), text[match.end :][:_MOST_MARKS].lower()
+            before, behind = text[at : match.start][-_MARK_CHARS:].lower(), text[match.end :][:_MARK_CHARS].lower()
             opening = next((mark for mark in _MARKS if before.endswith(mark)), "")
-            if not (opening or _begins(text, match.start, at, last)):
+            if not (opening or _can_begin(text, match.start, at, last)):
                 continue
             closing = next((mark for mark in _MARKS.values() if behind.startswith(mark)), "")
             if more and opening and not closing and _CLOSING.fullmatch(text[match.end :]):
@@ -82,7 +82,7 @@ class PlaceholderMatcher:
             pieces += [text[at:start], escaped(value) if json else value]
             at = match.end + (len(closing) if paired else plain)
         if more and end == len(text):
-            end = self._unfinished_from(text, at, last)
+            end = self._start_of_unfinished(text, at, last)
         rest = text[at:end]
         return Restored("".join([*pieces, rest]), text[end:], (rest if at else last + rest)[-2:])
 
@@ -92,24 +92,24 @@ class PlaceholderMatcher:
             for name in self._by_tag.get(match.group(1).upper(), ()):
                 kind, _, tag = name.rpartition("_")
                 end = match.start() + 1 + len(tag)
-                start = _kind_from(text, match.start(), kind)
+                start = _start_of_kind(text, match.start(), kind)
                 if start >= 0 and text[match.start() + 1 : end].upper() == tag:
                     yield _Placeholder(start, end, name)
 
-    def _unfinished_from(self, text: str, at: int, last: str) -> int:
+    def _start_of_unfinished(self, text: str, at: int, last: str) -> int:
         """Returns where a possible beginning of a placeholder starts; `text` up to `at` is done."""
         tail = text[max(at, len(text) - self._longest) :]
-        run = tail[len(tail.rstrip(_RUN)) :]
+        run = tail[len(tail.rstrip(_NAME_CHARACTERS)) :]
         start = len(text) - len(run)
         if run.isalnum():
-            return start if self._starts_name(run.upper()) and _begins(text, start, at, last) else len(text)
+            return start if self._starts_name(run.upper()) and _can_begin(text, start, at, last) else len(text)
         for place in range(start, len(text)):
-            first = text[place] in _FIRST or _begins(text, place, at, last)
-            if first and self._unfinished(text[place:]):
+            first = text[place] in _OPENING_CHARACTERS or _can_begin(text, place, at, last)
+            if first and self._may_begin_placeholder(text[place:]):
                 return place
         return len(text)
 
-    def _unfinished(self, text: str) -> bool:
+    def _may_begin_placeholder(self, text: str) -> bool:
         match = _UNFINISHED.fullmatch(text)
         if match is None:
             return False
@@ -122,7 +122,7 @@ class PlaceholderMatcher:
         return number < len(self._names) and self._names[number].startswith(text)
 
 
-def _kind_from(text: str, end: int, kind: str) -> int:
+def _start_of_kind(text: str, end: int, kind: str) -> int:
     """Returns where `kind` starts if it ends at the underscore before its tag; else -1."""
     for word in reversed(kind.split("_")):
         bare = text[max(0, end - _SLASHES) : end].rstrip("\\")
@@ -133,7 +133,7 @@ def _kind_from(text: str, end: int, kind: str) -> int:
     return end + 1
 
 
-def _begins(text: str, place: int, at: int, last: str) -> bool:
+def _can_begin(text: str, place: int, at: int, last: str) -> bool:
     r"""Returns whether a name may begin at `place`: no letter precedes (but \n's n may), or a placeholder does."""
     before = text[place - 2 : place] if place > 1 else (last + text[:place])[-2:]
     return place == at > 0 or not (before[-1:].isascii() and before[-1:].isalnum()) or before[:-1] == "\\"
@@ -147,8 +147,8 @@ class StreamRestorer:
 
     __slots__ = ("_field", "_head", "_last", "_speller", "held")
 
-    def __init__(self, speller: PlaceholderMatcher, field: object) -> None:
-        self._speller, self._field = speller, field
+    def __init__(self, matcher: PlaceholderMatcher, field: object) -> None:
+        self._speller, self._field = matcher, field
         self._head = self._last = self.held = ""
 
     def feed(self, piece: str) -> str:
@@ -191,96 +191,96 @@ class ChunkTemplate(Struct):
         return event if restored == text else self.before + escaped(restored).encode() + self.after
 
 
-def learn(event: bytes, field: str, text: str, growing: StreamRestorer) -> ChunkTemplate | None:
+def learn(event: bytes, field: str, text: str, restorer: StreamRestorer) -> ChunkTemplate | None:
     """Makes a template from an event; None if its text is escaped or occurs twice."""
     for colon in (b'":"', b'": "'):
         opening = b'"' + field.encode() + colon
         parts = event.split(opening + text.encode() + b'"')
         if len(parts) == 2 and b"\\" not in text.encode():
-            return ChunkTemplate(parts[0] + opening, b'"' + parts[1], growing)
+            return ChunkTemplate(parts[0] + opening, b'"' + parts[1], restorer)
     return None
 
 
 # The chunks of chat and completions.
 
-_WHOLE = frozenset(SPELT["whole"].split())
-_HEAD = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
-_TEXTS = ("delta", "text")
+_UNSPLIT = frozenset(SPELT["whole"].split())
+_SHARED_FIELDS = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
+_TEXT_FIELDS = ("delta", "text")
 _Place = tuple[str | int, ...]
 
 
 class ChatRestorer:
     """Restores each text of each choice separately: `delta.content`, `text`, the arguments of each call, etc."""
 
-    def __init__(self, speller: PlaceholderMatcher) -> None:
-        self._speller = speller
-        self._growing: dict[int, dict[_Place, StreamRestorer]] = {}
+    def __init__(self, matcher: PlaceholderMatcher) -> None:
+        self._matcher = matcher
+        self._restorers: dict[int, dict[_Place, StreamRestorer]] = {}
         self._fields: dict[str, Raw] = {}
-        self._usual: ChunkTemplate | None = None
+        self._template: ChunkTemplate | None = None
 
-    def again(self, events: bytes) -> bytes | None:
+    def from_template(self, events: bytes) -> bytes | None:
         """The hot path: restores an event that differs from the previous one in its text only; else returns None."""
-        return self._usual.event(events) if self._usual is not None else None
+        return self._template.event(events) if self._template is not None else None
 
     def event(self, event: bytes, fields: dict[str, Raw]) -> bytes:
         """Restores an event, after any held text that must precede it; unchanged if there is nothing to restore."""
         choices = msgspec.json.decode(fields["choices"])
         if not choices:
             return self.end() + event
-        if self._usual is not None and not event.startswith(self._usual.before):
-            self._usual = None
-        self._fields, waiting, changed = fields, b"", False
+        if self._template is not None and not event.startswith(self._template.before):
+            self._template = None
+        self._fields, preceding, changed = fields, b"", False
         for choice in choices:
             before, differs = self._choice(choice, event)
-            waiting, changed = waiting + before, changed or differs
-        return waiting + (_frame({**fields, "choices": choices}) if changed else event)
+            preceding, changed = preceding + before, changed or differs
+        return preceding + (_frame({**fields, "choices": choices}) if changed else event)
 
     def end(self) -> bytes:
         """Returns all held text as events."""
-        return b"".join([self._rest(index, frozenset()) for index in self._growing])
+        return b"".join([self._held_event(index, frozenset()) for index in self._restorers])
 
     def _choice(self, choice: dict[str, Any], event: bytes) -> tuple[bytes, bool]:
         """Restores a choice in place; returns an event that must precede it, and whether anything changed."""
         index, last, changed = choice.get("index", 0), bool(choice.get("finish_reason")), False
-        known = self._growing.setdefault(index, {})
+        restorers = self._restorers.setdefault(index, {})
         leaves = list(_leaves(choice, ()))
-        grown = [(place, text) for _, place, text in leaves if text and place[-1] not in _WHOLE]
+        continued = [(place, text) for _, place, text in leaves if text and place[-1] not in _UNSPLIT]
         # When thinking ends and text begins, or text ends and a call begins, the former is complete.
-        before = self._rest(index, frozenset(place[:2] for place, _ in grown)) if grown else b""
+        before = self._held_event(index, frozenset(place[:2] for place, _ in continued)) if continued else b""
         for container, place, text in leaves:
-            restored = self._restored(known, place, text, last)
+            restored = self._restored(restorers, place, text, last)
             if restored != text:
                 container[str(place[-1])], changed = restored, True
-        if self._usual is None and len(grown) == 1 and not last:
-            ((place, text),) = grown
-            self._usual = learn(event, str(place[-1]), text, known[place])
-        elif len(grown) > 1:
-            self._usual = None
-        return before + (self._rest(index, frozenset()) if last else b""), changed
+        if self._template is None and len(continued) == 1 and not last:
+            ((place, text),) = continued
+            self._template = learn(event, str(place[-1]), text, restorers[place])
+        elif len(continued) > 1:
+            self._template = None
+        return before + (self._held_event(index, frozenset()) if last else b""), changed
 
-    def _restored(self, known: dict[_Place, StreamRestorer], place: _Place, text: str, last: bool) -> str:
-        if place[-1] in _WHOLE:
-            return self._speller.restore(text, json=False).text
-        growing = known.get(place)
-        if growing is None:
-            growing = known[place] = StreamRestorer(self._speller, place[-1])
-        return growing.end(text) if last else growing.feed(text)
+    def _restored(self, restorers: dict[_Place, StreamRestorer], place: _Place, text: str, last: bool) -> str:
+        if place[-1] in _UNSPLIT:
+            return self._matcher.restore(text, json=False).text
+        restorer = restorers.get(place)
+        if restorer is None:
+            restorer = restorers[place] = StreamRestorer(self._matcher, place[-1])
+        return restorer.end(text) if last else restorer.feed(text)
 
-    def _rest(self, index: int, going_on: frozenset[_Place]) -> bytes:
+    def _held_event(self, index: int, continued: frozenset[_Place]) -> bytes:
         """Returns the held texts of a choice as an event of their own, except for fields that continue."""
         choice: dict[str, Any] = {}
-        for place, growing in self._growing[index].items():
-            if growing.held and place[:2] not in going_on:
-                _add(choice, place, growing.end())
+        for place, restorer in self._restorers[index].items():
+            if restorer.held and place[:2] not in continued:
+                _add(choice, place, restorer.end())
         if not choice:
             return b""
-        head = {name: self._fields[name] for name in _HEAD if name in self._fields}
+        head = {name: self._fields[name] for name in _SHARED_FIELDS if name in self._fields}
         return _frame({**head, "choices": [{"index": index, **choice, "logprobs": None, "finish_reason": None}]})
 
 
 def _leaves(choice: dict[str, Any], path: _Place) -> Iterator[tuple[dict[str, Any], _Place, str]]:
     """Yields the strings of a choice; members of lists are identified by their `index`."""
-    for name, value in choice.items() if path else ((name, choice.get(name)) for name in _TEXTS):
+    for name, value in choice.items() if path else ((name, choice.get(name)) for name in _TEXT_FIELDS):
         if isinstance(value, str):
             yield choice, (*path, name), value
         elif isinstance(value, dict):
@@ -293,19 +293,19 @@ def _leaves(choice: dict[str, Any], path: _Place) -> Iterator[tuple[dict[str, An
 
 def _add(choice: dict[str, Any], place: _Place, text: str) -> None:
     """Writes `text` where `_leaves` finds it at `place`."""
-    into: Any = choice
+    container: Any = choice
     for part, following in pairwise(place):
         if isinstance(part, int):
             continue
         if isinstance(following, int):
-            members = into.setdefault(part, [])
+            members = container.setdefault(part, [])
             known = next((member for member in members if member["index"] == following), None)
-            into = known or {"index": following}
+            container = known or {"index": following}
             if known is None:
-                members.append(into)
+                members.append(container)
         else:
-            into = into.setdefault(part, {})
-    into[place[-1]] = text
+            container = container.setdefault(part, {})
+    container[place[-1]] = text
 
 
 def _frame(event: Mapping[str, Any], prefix: bytes = b"") -> bytes:
@@ -314,8 +314,8 @@ def _frame(event: Mapping[str, Any], prefix: bytes = b"") -> bytes:
 
 # The events of a Responses stream: deltas that grow, and events that repeat the whole text.
 
-_PLACE = ("item_id", "output_index", "content_index", "summary_index")
-_OVER = ("response.completed", "response.incomplete", "response.failed", "error")
+_POSITION_FIELDS = ("item_id", "output_index", "content_index", "summary_index")
+_LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed", "error")
 _DELTA, _DONE = ".delta", ".done"
 _ABSENT = Raw(b"null")
 
@@ -329,7 +329,7 @@ class _RestoredEvent(Struct):
 _EVENT = msgspec.json.Decoder(_RestoredEvent)
 
 
-class _Open(Struct):
+class _GrowingText(Struct):
     """A growing text and its latest event."""
 
     text: StreamRestorer
@@ -340,60 +340,60 @@ class _Open(Struct):
 class ResponsesRestorer:
     """Restores a Responses stream. Held text is sent as an additional delta, so later events get higher numbers."""
 
-    def __init__(self, speller: PlaceholderMatcher, whole: Callable[[dict[str, Raw]], dict[str, Raw]]) -> None:
-        """`whole` restores the fields of an event that is no delta."""
-        self._speller, self._whole = speller, whole
-        self._open: dict[tuple[object, ...], _Open] = {}
-        self._added = self._number = 0
+    def __init__(self, matcher: PlaceholderMatcher, restore_fields: Callable[[dict[str, Raw]], dict[str, Raw]]) -> None:
+        """`restore_fields` restores the fields of an event that is no delta."""
+        self._matcher, self._restore_fields = matcher, restore_fields
+        self._growing: dict[tuple[object, ...], _GrowingText] = {}
+        self._added_events = self._last_number = 0
 
     def event(self, event: bytes, prefix: bytes, fields: dict[str, Raw]) -> bytes:
         """Restores an event; unchanged if there is nothing to restore. `prefix`: its bytes before the data."""
         known = _EVENT.decode(msgspec.json.encode(fields))
         if known.sequence_number is not None:
-            self._number = known.sequence_number
+            self._last_number = known.sequence_number
         if known.type.endswith(_DELTA) and isinstance(known.delta, str):
             return self._delta(event, prefix, fields, known.type, known.delta)
-        waiting = b""
+        preceding = b""
         if known.type.endswith(_DONE):
-            waiting = self._rest(_place(known.type.removesuffix(_DONE), fields))
-        elif known.type in _OVER:
-            waiting = self.end()
-        return waiting + self._sent(event, prefix, fields, self._whole(fields))
+            preceding = self._held_event(_place(known.type.removesuffix(_DONE), fields))
+        elif known.type in _LAST_EVENTS:
+            preceding = self.end()
+        return preceding + self._numbered(event, prefix, fields, self._restore_fields(fields))
 
     def end(self) -> bytes:
         """Returns all held text as events."""
-        return b"".join([self._rest(place) for place in self._open])
+        return b"".join([self._held_event(place) for place in self._growing])
 
     def _delta(self, event: bytes, prefix: bytes, fields: dict[str, Raw], kind: str, delta: str) -> bytes:
         stem = kind.removesuffix(_DELTA)
         place = _place(stem, fields)
-        growing = self._open.get(place)
+        growing = self._growing.get(place)
         if growing is None:
             field = "arguments" if stem.endswith("arguments") else stem
-            growing = self._open[place] = _Open(StreamRestorer(self._speller, field), prefix, fields)
+            growing = self._growing[place] = _GrowingText(StreamRestorer(self._matcher, field), prefix, fields)
         growing.prefix, growing.fields = prefix, fields
         text = growing.text.feed(delta)
         restored = fields if text == delta else {**fields, "delta": _raw(text)}
-        return self._sent(event, prefix, fields, restored)
+        return self._numbered(event, prefix, fields, restored)
 
-    def _rest(self, place: tuple[object, ...]) -> bytes:
-        growing = self._open.get(place)
+    def _held_event(self, place: tuple[object, ...]) -> bytes:
+        growing = self._growing.get(place)
         if growing is None or not growing.text.held:
             return b""
         fields = {**growing.fields, "delta": _raw(growing.text.end())}
         if "sequence_number" in fields:
-            fields["sequence_number"] = _raw(self._number + self._added)
-        self._added += 1
+            fields["sequence_number"] = _raw(self._last_number + self._added_events)
+        self._added_events += 1
         return _frame(fields, growing.prefix)
 
-    def _sent(self, event: bytes, prefix: bytes, fields: dict[str, Raw], restored: dict[str, Raw]) -> bytes:
-        if self._added and "sequence_number" in fields:
-            return _frame({**restored, "sequence_number": _raw(self._number + self._added)}, prefix)
+    def _numbered(self, event: bytes, prefix: bytes, fields: dict[str, Raw], restored: dict[str, Raw]) -> bytes:
+        if self._added_events and "sequence_number" in fields:
+            return _frame({**restored, "sequence_number": _raw(self._last_number + self._added_events)}, prefix)
         return event if restored is fields else _frame(restored, prefix)
 
 
 def _place(stem: str, fields: dict[str, Raw]) -> tuple[object, ...]:
-    return (stem, *(bytes(fields.get(name, _ABSENT)) for name in _PLACE))
+    return (stem, *(bytes(fields.get(name, _ABSENT)) for name in _POSITION_FIELDS))
 
 
 def _raw(value: object) -> Raw:
@@ -413,26 +413,26 @@ class Restorer:
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._speller = PlaceholderMatcher(values)
-        self._chat = ChatRestorer(self._speller)
-        self._responses = ResponsesRestorer(self._speller, self.body)
+        self._matcher = PlaceholderMatcher(values)
+        self._chat = ChatRestorer(self._matcher)
+        self._responses = ResponsesRestorer(self._matcher, self.body)
 
     def __repr__(self) -> str:
         return "Restorer()"
 
     def body(self, fields: dict[str, Raw]) -> dict[str, Raw]:
         """Restores a whole answer of any endpoint."""
-        concerned = {name: raw for name, raw in fields.items() if self._speller.in_bytes(bytes(raw))}
-        if not concerned:
+        affected = {name: raw for name, raw in fields.items() if self._matcher.in_bytes(bytes(raw))}
+        if not affected:
             return fields
-        root = tree(concerned)
+        root = tree(affected)
         return encoded(fields, root, put([(slot, self._restored(slot)) for slot in slots(root)]))
 
     def feed(self, events: bytes) -> bytes:
         """Restores whole SSE events. A possible beginning of a placeholder is held until its rest arrives."""
-        usual = self._chat.again(events)
-        if usual is not None:
-            return usual
+        restored = self._chat.from_template(events)
+        if restored is not None:
+            return restored
         return b"".join([self._event(event + b"\n\n") for event in events.split(b"\n\n") if event])
 
     def end(self) -> bytes:
@@ -440,9 +440,9 @@ class Restorer:
         return self._chat.end() + self._responses.end()
 
     def _event(self, event: bytes) -> bytes:
-        usual = self._chat.again(event)
-        if usual is not None:
-            return usual
+        restored = self._chat.from_template(event)
+        if restored is not None:
+            return restored
         start = event.find(_DATA)
         data = event[start + len(_DATA) : -2].replace(b"\n" + _DATA, b"\n")
         if start < 0 or not data.startswith(b"{"):
@@ -458,4 +458,4 @@ class Restorer:
     def _restored(self, slot: TextSlot) -> str:
         if "logprobs" in slot.path:
             return slot.text
-        return self._speller.restore(slot.text, json=not slot.is_key and is_json(slot.field, head("", slot.text))).text
+        return self._matcher.restore(slot.text, json=not slot.is_key and is_json(slot.field, head("", slot.text))).text
