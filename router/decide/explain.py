@@ -176,16 +176,16 @@ def reason(document: bytes) -> str:
     except msgspec.ValidationError:
         return ""
     if decision.chosen is None:
-        return f"no target may serve it: {_dropped(decision.dropped)}"
+        return f"no target may serve it: {_dropped_names(decision.dropped)}"
     chosen = next((row for row in decision.weighed if row.target == decision.chosen), None)
     if chosen is None:
-        dropped = f"; not asked: {_dropped(decision.dropped)}" if decision.dropped else ""
+        dropped = f"; not asked: {_dropped_names(decision.dropped)}" if decision.dropped else ""
         return f"{decision.chosen}: {_WORDS['strategies'].get(decision.strategy, decision.strategy)}{dropped}"
     clauses = [
-        f"{chosen.target} passes {_rate(chosen.p)} for ${usd_about(chosen.cost_nano, 2)}",
-        *_limits(decision, chosen),
-        *_alternatives(decision, chosen),
-        *_special(decision, chosen),
+        f"{chosen.target} passes {_rate_text(chosen.p)} for ${usd_about(chosen.cost_nano, 2)}",
+        *_limit_clauses(decision, chosen),
+        *_other_clauses(decision, chosen),
+        *_other_factors(decision, chosen),
     ]
     return f"{_request(decision)}{_evidence(decision)}: {'; '.join(clauses)}"
 
@@ -193,7 +193,7 @@ def reason(document: bytes) -> str:
 def _request(decision: Explanation) -> str:
     """Returns e.g. "easy chat, about 90 tokens of output, 60 of them thoughts", for the chosen target."""
     known, step = decision.classification, next((s for s in decision.considered if s.target == decision.chosen), None)
-    degree = next(word for word, most in _WORDS["degrees"].items() if known.difficulty <= most)
+    degree = next(word for word, limit in _WORDS["degrees"].items() if known.difficulty <= limit)
     counts = (step.output_tokens, step.thinking_tokens) if step else (0, 0)
     output, thoughts = (round(count, 2 - len(str(count))) for count in counts)
     tokens = f", about {output:,} token{'s' * (output > 1)} of output" if output else ""
@@ -210,7 +210,7 @@ def _evidence(decision: Explanation) -> str:
     return f", {alike:,} answer{'' if alike == 1 else 's'} like it{of_chosen}"
 
 
-def _alternatives(decision: Explanation, chosen: Weighed) -> list[str]:
+def _other_clauses(decision: Explanation, chosen: Weighed) -> list[str]:
     """Compares the choice with the best and the likeliest of those that pass more often, and the best cheaper one."""
     others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _WORDS["out"]]
     better = [row for row in others if row.p >= chosen.p + 0.005]
@@ -218,20 +218,20 @@ def _alternatives(decision: Explanation, chosen: Weighed) -> list[str]:
     clauses = []
     if better:
         best, likeliest = min(better, key=lambda row: row.value_nano), max(better, key=lambda row: row.p)
-        clauses.append(f"{best.target} would {_dearer(best, chosen)}{_unsure(best, chosen)}")
+        clauses.append(f"{best.target} would {_price_clause(best, chosen)}{_unsure(best, chosen)}")
         if likeliest.p >= best.p + 0.1:
-            clauses.append(f"{likeliest.target} would {_dearer(likeliest, chosen)}{_unsure(likeliest, chosen)}")
+            clauses.append(f"{likeliest.target} would {_price_clause(likeliest, chosen)}{_unsure(likeliest, chosen)}")
     if cheaper:
         best = min(cheaper, key=lambda row: row.value_nano)
         saved, less = usd_about(chosen.cost_nano - best.cost_nano, 2), chosen.p - best.p
-        passes = "as often" if less < SAME_RATE else f"{_rate(less)} less often"
+        passes = "as often" if less < SAME_RATE else f"{_rate_text(less)} less often"
         clauses.append(f"{best.target} would save ${saved} and pass {passes}{_unsure(best, chosen)}")
     return clauses
 
 
-def _dearer(other: Weighed, chosen: Weighed) -> str:
+def _price_clause(other: Weighed, chosen: Weighed) -> str:
     """Returns e.g. "cost 4 times as much for +.03"."""
-    ratio, gain = other.cost_nano / max(chosen.cost_nano, 1), f"for +{_rate(other.p - chosen.p)}"
+    ratio, gain = other.cost_nano / max(chosen.cost_nano, 1), f"for +{_rate_text(other.p - chosen.p)}"
     if ratio < 1:
         return f"cost ${usd_about(chosen.cost_nano - other.cost_nano, 2)} less {gain}"
     return f"cost {ratio:.0f} times as much {gain}" if ratio >= 2 else f"cost {ratio - 1:.0%} more {gain}"
@@ -239,10 +239,10 @@ def _dearer(other: Weighed, chosen: Weighed) -> str:
 
 def _unsure(other: Weighed, chosen: Weighed) -> str:
     saved = usd_about(max(chosen.value_nano - other.value_nano, 0), 2)
-    return _WORDS["unsure"].format(saved, _rate(other.p_sd)) if other.why == "not_evident" else ""
+    return _WORDS["unsure"].format(saved, _rate_text(other.p_sd)) if other.why == "not_evident" else ""
 
 
-def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
+def _limit_clauses(decision: Explanation, chosen: Weighed) -> list[str]:
     """Returns clauses about the limits that applied to the choice."""
     stakes, out = decision.stakes, {row.why for row in decision.weighed}
     clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
@@ -254,7 +254,7 @@ def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
         others = len(below) + 1 < len(decision.weighed)
         words = f"{', '.join(below)} may be below" if others else "no other is surely above"
         words = "none is surely above" if chosen.why == "nearest" or chosen.p < floor else words
-        clauses.append(f"{words} the floor of {_rate(floor)}")
+        clauses.append(f"{words} the floor of {_rate_text(floor)}")
     clauses += [
         f"{', '.join(row.target for row in decision.weighed if row.why == why)} {words}"
         for why, words in _WORDS["limits"].items()
@@ -263,7 +263,7 @@ def _limits(decision: Explanation, chosen: Weighed) -> list[str]:
     return clauses
 
 
-def _special(decision: Explanation, chosen: Weighed) -> list[str]:
+def _other_factors(decision: Explanation, chosen: Weighed) -> list[str]:
     """Returns clauses about what other than the forecast affected the choice."""
     clauses = [_WORDS["chosen"][chosen.why]] if chosen.why in _WORDS["chosen"] else []
     sent = next((row for row in decision.considered if row.target == chosen.target), None)
@@ -283,13 +283,13 @@ def _special(decision: Explanation, chosen: Weighed) -> list[str]:
     return clauses
 
 
-def _dropped(dropped: Sequence[Dropped]) -> str:
+def _dropped_names(dropped: Sequence[Dropped]) -> str:
     names = [f"{row.target} ({row.detail or row.reason})" for row in dropped[:MOST_DROPPED]]
     more = len(dropped) - MOST_DROPPED
     return ", ".join(names + ([f"and {more} more"] if more > 0 else [])) or "the route has none"
 
 
-def _rate(share: float) -> str:
+def _rate_text(share: float) -> str:
     """Formats a rate, e.g. ".97", with more digits where it would round to 0 or 1."""
     digits = next((digits for digits in (2, 3) if 0.5 <= share * 10**digits < 10**digits - 0.5), 4)
     return f"{share:.{digits}f}".removeprefix("0")

@@ -63,16 +63,16 @@ class _Latency:
     def __init__(self) -> None:
         self.answers, self.latest, self.usual, self.slow, self.slow_since = 0, 0.0, 0.0, False, 0.0
 
-    def learn(self, took: float, clock: Callable[[], float]) -> None:
-        """Adds one answer (`took`: log of ms). A latency that stays slow becomes the usual one."""
+    def learn(self, log_ms: float, clock: Callable[[], float]) -> None:
+        """Adds one answer (`log_ms`: log of ms). A latency that stays slow becomes the usual one."""
         self.answers += 1
         if self.answers <= WARM:
-            self.usual += (took - self.usual) / self.answers
+            self.usual += (log_ms - self.usual) / self.answers
             self.latest = self.usual
         else:
-            self.latest += (took - self.latest) * LATEST
+            self.latest += (log_ms - self.latest) * LATEST
             if self.latest - self.usual <= SLOW:
-                self.usual += min(1.0, max(-1.0, took - self.usual)) * USUAL
+                self.usual += min(1.0, max(-1.0, log_ms - self.usual)) * USUAL
                 self.slow_since = 0.0
             elif not self.slow_since:
                 self.slow_since = clock()
@@ -83,8 +83,8 @@ class _Latency:
 
 class _Circuit:
     def __init__(self) -> None:
-        self.rate, self.credit, self.well_at, self.limited = AT_FIRST, 0.0, -WELL_S, False
-        """Success rate, accumulated share (see `is_of`), last success, and whether the rate limit is reached."""
+        self.rate, self.credit, self.last_success, self.limited = AT_FIRST, 0.0, -WELL_S, False
+        """Success rate, accumulated share (see `claims_share`), last success, and whether the rate limit is reached."""
         self.failures, self.run_limit = 0, 0
         """Number of failures in a row, and the number that is an outage."""
         self.rest_s, self.resting_until, self.alone_at, self.probing = FIRST_REST_S, 0.0, 0.0, False
@@ -102,7 +102,7 @@ class _Circuit:
         share = self.rate if self.rate < DEGRADED_RATE else 1.0
         return min(share, SLOW_SHARE) if self.first.slow or (self.whole.slow and self.total.slow) else share
 
-    def is_of(self, share: float) -> bool:
+    def claims_share(self, share: float) -> bool:
         """Returns whether this request is in the share: at 0.3, three calls of ten return True."""
         self.credit += share
         if self.credit < 1:
@@ -117,14 +117,14 @@ class Health:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._circuits = defaultdict[str, _Circuit](_Circuit)
-        self._suspended: dict[str, float] = {}
+        self._suspended_until: dict[str, float] = {}
         """Time until which each target is suspended for serving another region; successes don't end it."""
 
     def resting(self, target: str, *, alone: bool = False) -> float:
         """Returns the seconds until `target` may be asked again; 0 if it may be now, maybe as a probe. `alone`: the
         request has no other target, so it waits at most a first rest after the last failure."""
         circuit = self._circuits.get(target)
-        suspended_s = self._suspension(target) if self._suspended else 0.0
+        suspended_s = self._suspension(target) if self._suspended_until else 0.0
         if circuit is None:
             return suspended_s
         until = min(circuit.resting_until, circuit.alone_at) if alone else circuit.resting_until
@@ -144,11 +144,11 @@ class Health:
         rests, degraded = {}, []
         for name in targets:
             circuit = self._circuits.get(name)
-            if name in self._suspended or (circuit is not None and circuit.resting_until):
+            if name in self._suspended_until or (circuit is not None and circuit.resting_until):
                 seconds = self.resting(name, alone=alone)
                 if seconds > 0:
                     rests[name] = seconds
-            if not alone and circuit is not None and (share := circuit.share) < 1 and not circuit.is_of(share):
+            if not alone and circuit is not None and (share := circuit.share) < 1 and not circuit.claims_share(share):
                 degraded.append(name)
         return rests, frozenset(degraded)
 
@@ -156,11 +156,11 @@ class Health:
         """Claims the right to ask `target`. After an outage one caller at a time gets it, until one succeeds. `last`:
         the request has no other target; a share of these equal to the success rate gets through too."""
         circuit = self._circuits.get(target)
-        rests = target in self._suspended or (circuit is not None and circuit.resting_until)
+        rests = target in self._suspended_until or (circuit is not None and circuit.resting_until)
         if rests and self.resting(target, alone=last) > 0:
             return False
         if circuit is not None and circuit.failures and circuit.outage:
-            if circuit.probing and not (last and circuit.is_of(circuit.rate)):
+            if circuit.probing and not (last and circuit.claims_share(circuit.rate)):
                 return False
             circuit.probing = True
         return True
@@ -168,7 +168,7 @@ class Health:
     def succeeded(self, target: str) -> None:
         circuit = self._circuits[target]
         circuit.rate += (1 - circuit.rate) * STEP
-        circuit.well_at, circuit.limited = self._clock(), False
+        circuit.last_success, circuit.limited = self._clock(), False
         if circuit.failures and circuit.outage:
             _log.warning("target '%s' answers again after %d failures", target, circuit.failures)
         circuit.failures, circuit.rest_s, circuit.resting_until, circuit.probing = 0, FIRST_REST_S, 0.0, False
@@ -189,9 +189,9 @@ class Health:
                 latency.learn(took, self._clock)
         if at_least and total_ms is not None:
             usual_ms = exp(circuit.first.usual) if first_ms is not None else self.usual_ms(target, output)
-            known = (circuit.whole if first_ms is None else circuit.first).answers >= WARM
-            long = self._clock() - circuit.well_at >= WELL_S
-            if total_ms >= max(4 * LEAST_MS, LATE * usual_ms) if known else total_ms >= PATIENT_MS and long:
+            is_known = (circuit.whole if first_ms is None else circuit.first).answers >= WARM
+            is_unproven = self._clock() - circuit.last_success >= WELL_S
+            if total_ms >= max(4 * LEAST_MS, LATE * usual_ms) if is_known else total_ms >= PATIENT_MS and is_unproven:
                 circuit.rate -= circuit.rate * OVERDUE
 
     def usual_ms(self, target: str, output: int) -> float:
@@ -212,13 +212,13 @@ class Health:
         """Records a failure. `trips`: it counts towards an outage. `refused`: its status may concern the request only,
         which is assumed if the target has just answered others. `retry_after_s`: respected if the rate limit is reached
         (`limited`), which opens no circuit, and in an outage. `reason` is for the log."""
-        trips = trips and not (refused and self._clock() - self._circuits[target].well_at < WELL_S)
+        trips = trips and not (refused and self._clock() - self._circuits[target].last_success < WELL_S)
         if not trips and not (limited and retry_after_s):
             return self.abandoned(target)
         circuit, now = self._circuits[target], self._clock()
         circuit.probing, circuit.limited = False, limited
-        wish_s = min(retry_after_s or 0.0, LONGEST_WISH_S)
-        rest_s = wish_s if limited else 0.0
+        requested_s = min(retry_after_s or 0.0, LONGEST_WISH_S)
+        rest_s = requested_s if limited else 0.0
         if trips:
             if not circuit.failures:
                 circuit.run_limit = run_limit(circuit.rate)
@@ -226,11 +226,11 @@ class Health:
             circuit.rate -= circuit.rate * STEP
             # While the target rests only earlier requests can fail: the same outage, not a failed probe.
             if circuit.outage and circuit.resting_until <= now:
-                rest_s = max(wish_s, circuit.rest_s)
+                rest_s = max(requested_s, circuit.rest_s)
                 circuit.rest_s = min(circuit.rest_s * 2, LONGEST_REST_S)
                 _log.warning("target '%s' rests %g s after %d failures: %s", target, rest_s, circuit.failures, reason)
         circuit.resting_until = max(circuit.resting_until, now + rest_s)
-        circuit.alone_at = now + max(wish_s, FIRST_REST_S)
+        circuit.alone_at = now + max(requested_s, FIRST_REST_S)
 
     def abandoned(self, target: str) -> None:
         """Ends an attempt without a verdict, e.g. if the client left; releases the probe."""
@@ -240,22 +240,22 @@ class Health:
 
     def suspend(self, target: str) -> None:
         """Suspends a target that served another region than the policy expects."""
-        self._suspended[target] = self._clock() + SUSPENSION_S
+        self._suspended_until[target] = self._clock() + SUSPENSION_S
 
     def pardon(self) -> None:
         """Ends all suspensions, since a new policy may have corrected the region."""
-        self._suspended.clear()
+        self._suspended_until.clear()
 
     def snapshot(self) -> dict[str, str]:
         """Returns the state of each unhealthy target: "open", "half-open", "resting" (at its own request), "failing",
         "degraded" (gets a share of its requests), or "region mismatch"."""
         states = {target: self._state(target, circuit) for target, circuit in self._circuits.items()}
-        misplaced = {target: MISPLACED for target in self._suspended if self._suspension(target)}
+        misplaced = {target: MISPLACED for target in self._suspended_until if self._suspension(target)}
         return {target: state for target, state in states.items() if state} | misplaced
 
     def _suspension(self, target: str) -> float:
         """Returns the seconds left of a suspension; 0 if there is none."""
-        return max(0.0, self._suspended[target] - self._clock()) if target in self._suspended else 0.0
+        return max(0.0, self._suspended_until[target] - self._clock()) if target in self._suspended_until else 0.0
 
     def _state(self, target: str, circuit: _Circuit) -> str:
         if circuit.outage:

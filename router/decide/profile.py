@@ -47,10 +47,10 @@ TIERS = frozenset({"auto", "batch", "default", "fast", "flex", "priority", "scal
 _SIZES = {"bytes": "prompt_bytes", "dense": "dense_bytes", "wide": "wide_bytes", "audio_s": "audio_seconds"}
 _SIZES |= {name: name for name in ("images", "file_bytes", "max_output", "n", "prompts", "best_of")}
 """Maps fields of a profile to fields of the request."""
-_sizes = attrgetter(*_SIZES.values())
+_sizes_of = attrgetter(*_SIZES.values())
 _CHAT = frozenset({Capability.CHAT})
-_NOTHING: dict[str, Raw] = {}
-_SPOKEN, _FIXED = {"audio": Raw(b"{}")}, {"seed": Raw(b"0")}
+_EMPTY_BODY: dict[str, Raw] = {}
+_AUDIO_BODY, _SEEDED_BODY = {"audio": Raw(b"{}")}, {"seed": Raw(b"0")}
 
 
 def shape_of(
@@ -69,16 +69,16 @@ def shape_of(
     are not stored. `languages`: None if not detected. `at_ms`: Unix. `left`: see `RequestProfile`."""
     limits, needs = request.limits, request.needs
     return RequestProfile(
-        **dict(zip(_SIZES, _sizes(request), strict=True)),
+        **dict(zip(_SIZES, _sizes_of(request), strict=True)),
         needs=USUAL if needs == _CHAT else tuple(sorted(needs)),
-        effort=_known(request.effort, EFFORTS) if request.effort else "",
-        tier=_known(request.service_tier, TIERS) if request.service_tier else "",
+        effort=_known_or_other(request.effort, EFFORTS) if request.effort else "",
+        tier=_known_or_other(request.service_tier, TIERS) if request.service_tier else "",
         caches=request.caches + request.caches_long,
         speaks="audio" in request.body,
         fixed=fixed,
         task=limits.task,
         languages=None if languages is None else (languages.source, languages.target),
-        region=_known(limits.region, regions) if limits.region else "",
+        region=_known_or_other(limits.region, regions) if limits.region else "",
         thinking=limits.thinking_budget,
         budget=limits.budget if limits.budget in budgets else "",
         stakes=NO_STAKES if stakes == NO_STAKES else stakes,
@@ -94,9 +94,9 @@ def request_of(
     shape: RequestProfile, *, id: str, endpoint: str, model: str, stream: bool, session: str, tags: tuple[str, ...]
 ) -> Request:
     """Returns a request with all that steps 4 and 5 use. `tags`: the request's own, without its key's."""
-    body = _NOTHING
+    body = _EMPTY_BODY
     if shape.speaks or shape.fixed:
-        body = (_SPOKEN if shape.speaks else _NOTHING) | (_FIXED if shape.fixed else _NOTHING)
+        body = (_AUDIO_BODY if shape.speaks else _EMPTY_BODY) | (_SEEDED_BODY if shape.fixed else _EMPTY_BODY)
     return Request(
         id=id,
         endpoint=Endpoint(endpoint),
@@ -149,5 +149,5 @@ def _limits(shape: RequestProfile, session: str, tags: tuple[str, ...]) -> Limit
     return NO_LIMITS if limits == NO_LIMITS else limits
 
 
-def _known(word: str, words: Set[str] | tuple[str, ...]) -> str:
+def _known_or_other(word: str, words: Set[str] | tuple[str, ...]) -> str:
     return word if word in words else OTHER

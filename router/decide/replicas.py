@@ -19,7 +19,7 @@ LONGEST = 2_048
 """Maximum number of characters of a text that are hashed; longer texts with the same start share a replica."""
 _NUMBER = 8
 """Size of a hash in bytes."""
-_ODD, _ALL = 0xBF58476D1CE4E5B9, 2**64 - 1
+_MULTIPLIER, _MASK = 0xBF58476D1CE4E5B9, 2**64 - 1
 
 
 def conversation(request: Request, secret: bytes) -> int:
@@ -43,8 +43,8 @@ def number(text: str, secret: bytes) -> int:
 
 def weight(conversation: int, replica: int) -> int:
     """Returns a replica's weight for a conversation by mixing the bits of both (a round of SplitMix64)."""
-    mixed = (conversation ^ replica) * _ODD & _ALL
-    return (mixed ^ mixed >> 32) * _ODD & _ALL
+    mixed = (conversation ^ replica) * _MULTIPLIER & _MASK
+    return (mixed ^ mixed >> 32) * _MULTIPLIER & _MASK
 
 
 # Which replica of an engine a request goes to, and what each has been sent.
@@ -56,10 +56,10 @@ LIGHT = 0.5
 traffic of `bench/local/traffic.py` has 6 % less in caches without shorter waits."""
 FIRST_REST_MS = 1_000.0
 LONGEST_REST_MS = 30_000.0
-_GONE = frozenset({Status.STARTING, Status.RESTARTING, Status.STOPPED})
+_LOST = frozenset({Status.STARTING, Status.RESTARTING, Status.STOPPED})
 """States in which a replica has lost its requests. A failed one may not have: a server that is run externally may only
 be too busy to answer a health check."""
-_WAKES = 2
+_ASLEEP_RANK = 2
 
 
 class Replica:
@@ -84,7 +84,7 @@ class Replica:
         """Returns the replica's rank; only replicas of the lowest rank are asked."""
         if self.status is Status.READY:
             return 1 if self.resting_until > now_ms or self.tried_until > now_ms else 0
-        return _WAKES if self.status is Status.SLEEPING else _WAKES + 1
+        return _ASLEEP_RANK if self.status is Status.SLEEPING else _ASLEEP_RANK + 1
 
     def rest(self, now_ms: float) -> None:
         """Lets the replica rest after a failure. Failures while it rests belong to the same outage."""
@@ -107,7 +107,7 @@ class Replica:
         elif load.at_ms != self.at_ms:
             self.at_ms, self.others = load.at_ms, max(0, load.running + load.waiting - self.peak)
             self.peak = self.sent
-        return state.status in _GONE and before not in _GONE
+        return state.status in _LOST and before not in _LOST
 
 
 _load = attrgetter("load")
@@ -118,7 +118,7 @@ class Replicas:
 
     def __init__(self, secret: bytes = b"", clock: Callable[[], float] = clock_ms) -> None:
         self._secret, self._clock = secret, clock
-        self._known: dict[str, Replica] = {}
+        self._replicas: dict[str, Replica] = {}
 
     def pick(self, target: Target, request: Request | None, tried: Collection[str] = ()) -> str:
         """Picks the replica for `request` and returns its base URL; avoids those in `tried` while there are others.
@@ -126,7 +126,7 @@ class Replicas:
         `request` is None if its prompt shares no cache with others. Every call must be followed by one of `done`.
         """
         engine = target.engine
-        replica = self._among(engine, request, tried) if engine and len(engine.urls) > 1 else self._at(target.base_url)
+        replica = self._pick(engine, request, tried) if engine and len(engine.urls) > 1 else self._at(target.base_url)
         replica.sent += 1
         replica.peak = max(replica.peak, replica.sent)
         return replica.url
@@ -137,7 +137,7 @@ class Replicas:
 
     def sent(self, url: str) -> int:
         """Returns the number of requests of this process that the replica has not finished."""
-        replica = self._known.get(url)
+        replica = self._replicas.get(url)
         return 0 if replica is None else replica.sent
 
     def hear(self, states: Iterable[EngineState]) -> Sequence[str]:
@@ -158,7 +158,7 @@ class Replicas:
             replica.others = max(replica.others, target.engine.slots - replica.sent)
 
     def succeeded(self, url: str) -> None:
-        replica = self._known.get(url)
+        replica = self._replicas.get(url)
         if replica is not None and replica.rest_ms:
             replica.well()
 
@@ -169,27 +169,27 @@ class Replicas:
         return len(urls) > 1 and any(url not in tried and self._at(url).rank(now) == 0 for url in urls)
 
     def _at(self, url: str) -> Replica:
-        replica = self._known.get(url)
+        replica = self._replicas.get(url)
         if replica is None:
-            replica = self._known[url] = Replica(url, number(url, self._secret))
+            replica = self._replicas[url] = Replica(url, number(url, self._secret))
         return replica
 
-    def _among(self, engine: ServedEngine, request: Request | None, tried: Collection[str]) -> Replica:
+    def _pick(self, engine: ServedEngine, request: Request | None, tried: Collection[str]) -> Replica:
         now, urls = self._clock(), [url for url in engine.urls if url not in tried] or engine.urls
         ranked = [(replica.rank(now), replica) for replica in map(self._at, urls)]
         least = min([rank for rank, _ in ranked])
-        chosen = self._chosen([replica for rank, replica in ranked if rank == least], engine, request)
+        chosen = self._choose([replica for rank, replica in ranked if rank == least], engine, request)
         if chosen.rest_ms:
             chosen.tried_until = now + chosen.rest_ms  # this request is the probe for all others
         return chosen
 
-    def _chosen(self, replicas: Sequence[Replica], engine: ServedEngine, request: Request | None) -> Replica:
+    def _choose(self, replicas: Sequence[Replica], engine: ServedEngine, request: Request | None) -> Replica:
         if request is None or request.endpoint is Endpoint.EMBEDDINGS:
             return min(replicas, key=_load)  # caches don't help
-        place = conversation(request, self._secret)
-        in_order = sorted(replicas, key=lambda replica: weight(place, replica.seed), reverse=True)
-        fair = SPREAD * (sum(map(_load, replicas)) + 1) / len(replicas)
-        limit = min(max(1, fair, LIGHT * engine.slots), engine.slots)
+        hashed = conversation(request, self._secret)
+        in_order = sorted(replicas, key=lambda replica: weight(hashed, replica.seed), reverse=True)
+        share = SPREAD * (sum(map(_load, replicas)) + 1) / len(replicas)
+        limit = min(max(1, share, LIGHT * engine.slots), engine.slots)
         return next((replica for replica in in_order if replica.load < limit), None) or min(in_order, key=_load)
 
 
@@ -210,27 +210,27 @@ class Backlog:
     def __init__(self) -> None:
         self._load: Load | None = None
         """The current load report; None if there has been none for a while."""
-        self._said: Load | None = None
+        self._last_load: Load | None = None
         """The last load report, however old."""
-        self._before: Load | None = None
-        """The load report before `_said`."""
+        self._earlier_load: Load | None = None
+        """The load report before `_last_load`."""
         self._sent = 0
-        """Unfinished requests of this process at the time of `_said`."""
+        """Unfinished requests of this process at the time of `_last_load`."""
         self._busy_ms = self._finished = 0.0
         self._full_until = 0.0
 
     def hear(self, load: Load | None, sent: int) -> None:
         """Takes a load report. `sent`: unfinished requests of this process."""
         self._load = load
-        if load is not None and (self._said is None or load.at_ms != self._said.at_ms):
-            if self._said is not None:
+        if load is not None and (self._last_load is None or load.at_ms != self._last_load.at_ms):
+            if self._last_load is not None:
                 # Busy time and finished requests; the counter restarts with the engine, 0 means that there is none.
-                passed, finished = load.at_ms - self._said.at_ms, load.finished - self._said.finished
-                if load.finished and finished >= 0 and 0 < passed <= LONGEST_MS:
-                    remains = 0.5 ** (passed / HALF_LIFE_MS)
-                    self._busy_ms = self._busy_ms * remains + passed * (self._said.running + load.running) / 2
-                    self._finished = self._finished * remains + finished
-            self._before, self._said, self._sent, self._full_until = self._said, load, sent, 0.0
+                elapsed_ms, finished = load.at_ms - self._last_load.at_ms, load.finished - self._last_load.finished
+                if load.finished and finished >= 0 and 0 < elapsed_ms <= LONGEST_MS:
+                    decay = 0.5 ** (elapsed_ms / HALF_LIFE_MS)
+                    self._busy_ms = self._busy_ms * decay + elapsed_ms * (self._last_load.running + load.running) / 2
+                    self._finished = self._finished * decay + finished
+            self._earlier_load, self._last_load, self._sent, self._full_until = self._last_load, load, sent, 0.0
 
     def refuse(self) -> None:
         """Notes that the replica refused a request."""
@@ -247,21 +247,21 @@ class Backlog:
         other processes send to the replica too, and its report may not include the latest requests.
         """
         load = self._load
-        known = sent if load is None else max(sent, load.running + load.waiting + sent - self._sent)
-        return known - self._at_a_time(slots)
+        unfinished = sent if load is None else max(sent, load.running + load.waiting + sent - self._sent)
+        return unfinished - self._slots_in_use(slots)
 
     def wait_ms(self, slots: int, waiting: int, usual_ms: float) -> int:
         """Returns the ms until `waiting` requests have made room. `usual_ms` counts as one observation."""
         each_ms = (self._busy_ms + usual_ms) / (self._finished + 1)
-        return int((waiting + 1) * each_ms / self._at_a_time(slots))
+        return int((waiting + 1) * each_ms / self._slots_in_use(slots))
 
-    def _at_a_time(self, slots: int) -> int:
+    def _slots_in_use(self, slots: int) -> int:
         """Returns the slots in use at a time: fewer than `slots` if requests queue twice in a row or memory is full."""
-        load, before = self._load, self._before
+        load, before = self._load, self._earlier_load
         if load is None or not 0 < load.running < slots:
             return slots
-        waits = load.waiting > 0 and before is not None and before.waiting > 0
-        return load.running if waits or (load.kv_cache or 0.0) >= FULL else slots
+        is_full = load.waiting > 0 and before is not None and before.waiting > 0
+        return load.running if is_full or (load.kv_cache or 0.0) >= FULL else slots
 
 
 # All replicas as this process knows them: their load reports, and what it has sent them since.
@@ -277,14 +277,14 @@ class Fleet:
     """All replicas' queues. Use inside one event loop. `states` returns the same object until it changes."""
 
     def __init__(self, replicas: Replicas, states: Callable[[], Sequence[EngineState]]) -> None:
-        self._replicas, self._told = replicas, states
-        self._heard: Sequence[EngineState] = ()
+        self._replicas, self._get_states = replicas, states
+        self._last_states: Sequence[EngineState] = ()
         self._states: dict[str, EngineState] = {}
         self._backlogs = defaultdict[str, Backlog](Backlog)
 
     def hear(self, states: Sequence[EngineState]) -> None:
         """Takes new states of the engines."""
-        self._heard = states
+        self._last_states = states
         self._states = {state.url: state for state in states}
         for url, state in self._states.items():
             self._backlogs[url].hear(state.load, self._replicas.sent(url))
@@ -297,8 +297,8 @@ class Fleet:
         engine = target.engine
         if engine is None:
             return None
-        states = self._told()
-        if states is not self._heard:
+        states = self._get_states()
+        if states is not self._last_states:
             self.hear(states)
         watched = {url: self._states[url].status for url in engine.urls if url in self._states}
         # Replicas that are not watched are assumed to be up.

@@ -96,18 +96,18 @@ class CostOfPass(_Listed):
     sticky: Annotated[float, Field(ge=0, le=1)] = 0.05
 
     def rank(self, situation: DecisionInput) -> Ranking:
-        worths = expected_loss(situation, excluded(situation, self.caution), self.caution)
-        chosen = self._kept(situation, worths) if situation.last else worths.best
-        why = partial(reasons, chosen=chosen, word="chosen" if chosen == worths.best else "kept")
-        return Ranking(by_value(worths, chosen), worths.out, partial(weighed, situation, worths, why))
+        values = expected_loss(situation, excluded(situation, self.caution), self.caution)
+        chosen = self._session_target(situation, values) if situation.last else values.best
+        why = partial(reasons, chosen=chosen, word="chosen" if chosen == values.best else "kept")
+        return Ranking(by_value(values, chosen), values.out, partial(weighed, situation, values, why))
 
-    def _kept(self, situation: DecisionInput, expected_loss: ExpectedLoss) -> int:
+    def _session_target(self, situation: DecisionInput, expected_loss: ExpectedLoss) -> int:
         """Returns the session's last target, unless another is better by more than the share `sticky`, or the evidence
         for keeping it lacks more than that; else the best."""
         for at, target in enumerate(situation.targets):
             if target.id == situation.last and not expected_loss.out[at]:
-                trifle, value = self.sticky * expected_loss.value[at], expected_loss.value
-                if value[at] - value[expected_loss.best] <= trifle and -expected_loss.margin[at] <= trifle:
+                tolerance, value = self.sticky * expected_loss.value[at], expected_loss.value
+                if value[at] - value[expected_loss.best] <= tolerance and -expected_loss.margin[at] <= tolerance:
                     return at
         return expected_loss.best
 
@@ -160,38 +160,38 @@ class PlanStrategy(_Listed):
     session: SessionTerms | None = None
 
     def rank(self, situation: DecisionInput) -> Ranking:
-        worths = expected_loss(situation, excluded(situation, 0.0), 0.0)
-        possible = candidate_plans(situation)
-        chosen = possible[best(simulate(situation, possible, self.draws, self._rest(situation)))]
+        values = expected_loss(situation, excluded(situation, 0.0), 0.0)
+        plans = candidate_plans(situation)
+        chosen = plans[best(simulate(situation, plans, self.draws, self._remaining(situation)))]
         first = [chosen.first] if chosen.second is None else [chosen.first, chosen.second]
         # If the chosen targets fail, those that may be too slow or too dear come last.
-        order = [*first, *(at for at in by_value(worths, first[0]) if at not in first)]
+        order = [*first, *(at for at in by_value(values, first[0]) if at not in first)]
         tactic: Tactic | None = None
         if chosen.second is not None:
             tactic = Levels(2) if chosen.hedge_ms is None else Hedge(chosen.hedge_ms)
-        return Ranking(order, worths.out, partial(weighed, situation, worths, partial(_why, first=first)), tactic)
+        return Ranking(order, values.out, partial(weighed, situation, values, partial(_why, first=first)), tactic)
 
-    def _rest(self, situation: DecisionInput) -> RemainingLimits:
+    def _remaining(self, situation: DecisionInput) -> RemainingLimits:
         """Returns the limits of this request and what must be left for the session's later ones."""
         stakes, session = situation.stakes, self.session
-        funds, time = _or_endless(stakes.max_nano), _or_endless(stakes.deadline_ms)
+        funds, time = _or_infinite(stakes.max_nano), _or_infinite(stakes.deadline_ms)
         if session is None:
             return RemainingLimits(funds, time)
-        left = max(0, session.calls - situation.calls - 1)
-        budget = _or_endless(None if session.budget_usd is None else nano_from_usd(session.budget_usd))
-        deadline = _or_endless(None if session.deadline_s is None else session.deadline_s * 1000)
-        return RemainingLimits(funds, time, left, budget - situation.spent, deadline - situation.elapsed_ms)
+        calls_left = max(0, session.calls - situation.calls - 1)
+        budget = _or_infinite(None if session.budget_usd is None else nano_from_usd(session.budget_usd))
+        deadline = _or_infinite(None if session.deadline_s is None else session.deadline_s * 1000)
+        return RemainingLimits(funds, time, calls_left, budget - situation.spent, deadline - situation.elapsed_ms)
 
 
-def _why(worths: ExpectedLoss, first: list[int]) -> list[Why]:
+def _why(values: ExpectedLoss, first: list[int]) -> list[Why]:
     """Returns why each target was or was not chosen: in simulation, the others were less likely to succeed or
     dearer."""
     words: list[Why] = ["chosen"] if len(first) == 1 else ["first", "second"]
     chosen = dict(zip(first, words, strict=True))
-    return [chosen.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(worths.out.tolist())]
+    return [chosen.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(values.out.tolist())]
 
 
-def _or_endless(limit: int | None) -> float:
+def _or_infinite(limit: int | None) -> float:
     return np.inf if limit is None else float(limit)
 
 
