@@ -351,7 +351,7 @@ class Pipeline:
 
 def _unserved(request: Request, decision: Decision, health: Health) -> ClientError:
     lacking = {dropped.reason for dropped in decision.plan.dropped} <= {"capability"}
-    if request.unsaid is not None and lacking:
-        message, param = request.unsaid
+    if request.no_chat_reason is not None and lacking:
+        message, param = request.no_chat_reason
         return ClientError(400, "invalid_request_error", message, param=param)
     return refusals.no_target(decision.plan, decision.classification.data_class, health.resting, health.limited)

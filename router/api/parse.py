@@ -106,7 +106,7 @@ def _messages(make: Make, body: Body, data: bytes) -> Request:
     return _chat(make, chat, msgspec.json.encode(chat), stated)
 
 
-def _native(make: Make, body: Body, data: bytes, unsaid: ClientError) -> Request:
+def _native(make: Make, body: Body, data: bytes, no_chat_reason: ClientError) -> Request:
     """Returns a request that only a native Responses endpoint can serve: built-in tools, stored prompts, grammars."""
     fields, read = _RESPONSES.decode(data), ReadableContent()
     if "input" in body:
@@ -119,8 +119,8 @@ def _native(make: Make, body: Body, data: bytes, unsaid: ClientError) -> Request
     stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
     files = sent.count(b'"input_file"') and len(sent)
     read.images, read.files = sent.count(b'"input_image"'), None if stored else files
-    effort, why = fields.reasoning.effort if fields.reasoning else None, (unsaid.message, unsaid.param)
-    return make(body, fields, read, _text(read), _NATIVE, fields.max_output_tokens, effort=effort, unsaid=why)
+    effort, why = fields.reasoning.effort if fields.reasoning else None, (no_chat_reason.message, no_chat_reason.param)
+    return make(body, fields, read, _text(read), _NATIVE, fields.max_output_tokens, effort=effort, no_chat_reason=why)
 
 
 def _completion(make: Make, body: Body, data: bytes) -> Request:

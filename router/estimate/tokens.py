@@ -276,7 +276,7 @@ def count_prompt(name: str, request: Request, media: int = 0, usual_media: int =
     """Counts a prompt in the encoding `name`; takes 40 ms for a megabyte. `media`, `usual_media`: maximum and expected
     tokens of images and files. None if a part of the prompt can't be counted here."""
     body = request.body if request.chat is None else request.chat
-    if request.unsaid is not None or request.prompts > 1:
+    if request.no_chat_reason is not None or request.prompts > 1:
         return None
     if request.endpoint in (Endpoint.COMPLETIONS, Endpoint.EMBEDDINGS):
         prompt = msgspec.json.decode(body["prompt" if request.endpoint is Endpoint.COMPLETIONS else "input"])

@@ -92,10 +92,10 @@ def usage_json(endpoint: Endpoint, usage: Usage, cost: int) -> bytes:
     tokens_in, tokens_out, cached, written = usage.totals
     reasoning = b"null" if usage.output_reasoning is None else b"%d" % usage.output_reasoning
     if endpoint is Endpoint.MESSAGES:
-        return _MESSAGES % (tokens_in - cached - written, written, cached, tokens_out, usd_json(cost))
+        return _MESSAGES_USAGE % (tokens_in - cached - written, written, cached, tokens_out, usd_json(cost))
     if endpoint is Endpoint.EMBEDDINGS:
         return b'{"prompt_tokens":%d,"total_tokens":%d,"cost":%b}' % (tokens_in, tokens_in, usd_json(cost))
-    return _FORMS[endpoint is Endpoint.RESPONSES] % (
+    return _USAGE_FORMATS[endpoint is Endpoint.RESPONSES] % (
         tokens_in,
         tokens_out,
         tokens_in + tokens_out,
@@ -108,15 +108,15 @@ def usage_json(endpoint: Endpoint, usage: Usage, cost: int) -> bytes:
     )
 
 
-_CHAT = (
+_CHAT_USAGE = (
     b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,'
     b'"prompt_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d,"audio_tokens":%d},'
     b'"completion_tokens_details":{"reasoning_tokens":%b,"audio_tokens":%d},"cost":%b}'
 )
-_MESSAGES = (
+_MESSAGES_USAGE = (
     b'{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d,"cost":%b}'
 )
-_FORMS = (_CHAT, _CHAT.replace(b"prompt", b"input").replace(b"completion", b"output"))
+_USAGE_FORMATS = (_CHAT_USAGE, _CHAT_USAGE.replace(b"prompt", b"input").replace(b"completion", b"output"))
 """Formats for Chat Completions and for the Responses API."""
 
 
@@ -405,21 +405,21 @@ class TextBytes(NamedTuple):
 class OutputText(StringIO):
     """The text of a stream. It is counted only when `sizes` is called, so that writing is cheap."""
 
-    _size = _small = _blanks = _wide = 0
+    _total = _small_letters = _blanks = _wide = 0
 
     def sizes(self) -> TextBytes:
         data = self.getvalue().encode()
         self.seek(0)
         self.truncate()
         others = data.translate(None, SMALL_LETTERS)
-        self._size += len(data)
-        self._small += len(data) - len(others)
+        self._total += len(data)
+        self._small_letters += len(data) - len(others)
         self._blanks += others.count(b" ")
         if not data.isascii():
             self._wide += len(others.translate(None, ASCII))
-        small = min(self._small, LONGEST_WORD * (self._blanks + 1))
+        small = min(self._small_letters, LONGEST_WORD * (self._blanks + 1))
         words = small + min(self._blanks, small)
-        return TextBytes(words, self._size - words - self._wide, self._wide)
+        return TextBytes(words, self._total - words - self._wide, self._wide)
 
 
 class StreamDecoder(Protocol):

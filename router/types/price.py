@@ -222,15 +222,15 @@ def priced(row: Mapping[str, Any], version: str, *, assumed: bool = False) -> Pr
     """Returns the price for a checked row: rates by name, `each`, and `rules` with selectors, rates, `each`,
     `times`."""
     return Price(
-        **_rates(row),
-        each=_each(row),
-        rules=tuple(_rule(rule) for rule in row.get("rules") or ()),
+        **_rates_of(row),
+        each=_unit_prices(row),
+        rules=tuple(_rule_of(rule) for rule in row.get("rules") or ()),
         version=version,
         assumed=assumed,
     )
 
 
-def _rule(row: Mapping[str, Any]) -> Rule:
+def _rule_of(row: Mapping[str, Any]) -> Rule:
     """Returns the rule for a row. `days` without `hours` are whole days."""
     hours, days = row.get("hours") or (), row.get("days") or ()
     on, zone = frozenset(DAYS.index(day) + 1 for day in days), row.get("zone") or "UTC"
@@ -239,20 +239,20 @@ def _rule(row: Mapping[str, Any]) -> Rule:
         above=row.get("above") or 0,
         service_tier=row.get("service_tier") or "",
         region=row.get("region") or "",
-        since_ms=_midnight(row.get("since")),
-        until_ms=_midnight(row.get("until")),
+        since_ms=_midnight_ms(row.get("since")),
+        until_ms=_midnight_ms(row.get("until")),
         windows=tuple(PriceHours(start=_minute(start), end=_minute(end), days=on, zone=zone) for start, end in spans),
-        rates=_rates(row),
-        each=_each(row),
+        rates=_rates_of(row),
+        each=_unit_prices(row),
         times=Decimal(row.get("times") or 1).as_integer_ratio(),
     )
 
 
-def _rates(row: Mapping[str, Any]) -> dict[str, int]:
+def _rates_of(row: Mapping[str, Any]) -> dict[str, int]:
     return {name: nano_from_usd(Decimal(row[name])) for name in RATES if row.get(name) is not None}
 
 
-def _each(row: Mapping[str, Any]) -> dict[str, int]:
+def _unit_prices(row: Mapping[str, Any]) -> dict[str, int]:
     """Converts USD per unit to nano-USD per million units."""
     return {unit: nano_from_usd(Decimal(usd) * UNITS_PER_RATE) for unit, usd in (row.get("each") or {}).items()}
 
@@ -262,7 +262,7 @@ def _minute(text: str) -> int:
     return int(hour) * 60 + int(minute)
 
 
-def _midnight(day: object) -> int | None:
+def _midnight_ms(day: object) -> int | None:
     """Returns the start of a date in UTC as Unix ms."""
     return int(datetime.fromisoformat(str(day)).replace(tzinfo=UTC).timestamp()) * 1000 if day else None
 

@@ -43,14 +43,14 @@ UNKNOWN = Languages()
 DAY_MS = 86_400_000
 LONGEST_S = 3_660 * 86_400
 """Maximum length of time in seconds: ten years."""
-_LENGTH = re.compile(r"([1-9]\d{0,5})([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"([1-9]\d{0,5})([smhdw])")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def seconds(text: str) -> int:
     """Converts a length of time to seconds, e.g. "36h" to 129600. Raises ValueError that says what to write instead."""
-    match = _LENGTH.fullmatch(text)
-    length = int(match[1]) * _SECONDS[match[2]] if match else 0
+    match = _DURATION.fullmatch(text)
+    length = int(match[1]) * _UNIT_SECONDS[match[2]] if match else 0
     if not 0 < length <= LONGEST_S:
         raise ValueError("write a length such as 30m, 36h or 7d, at most 3660d")
     return length
@@ -153,7 +153,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     body: dict[str, Raw]
     chat: dict[str, Raw] | None = None
     """A Responses request as Chat Completions; None if it can't be expressed that way."""
-    unsaid: tuple[str, str | None] | None = None
+    no_chat_reason: tuple[str, str | None] | None = None
     """Why it can't be expressed as chat, and the `param` at fault."""
     raw: bytes = b""
     passages: tuple[Passage, ...] = ()
@@ -351,7 +351,7 @@ TRAITS = SHARE + len(TASKS)
 SCALES = {DIFFICULTY: 8.0, DIFFICULTY_SD: 4.0, UNFAMILIARITY: 1.0, OUTPUT: 10.4, OUTPUT_SD: 3.0, THINKING: 2.0}
 STEPS = 127
 """Traits are multiples of 1/127, so that each fits exactly into a signed byte."""
-MOST_OUTPUT_SD = 1.2
+MAX_OUTPUT_SD = 1.2
 STATED_SD = 0.5
 """Standard deviation of the log of an answer's tokens if the request states their number; otherwise it is higher."""
 USUAL_OUTPUT = 500.0
@@ -413,7 +413,7 @@ class Reading(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def tokens(self) -> TokensRead:
-        sd = min(float(self.traits[OUTPUT_SD]) * SCALES[OUTPUT_SD], MOST_OUTPUT_SD)
+        sd = min(float(self.traits[OUTPUT_SD]) * SCALES[OUTPUT_SD], MAX_OUTPUT_SD)
         mean = exp(float(self.traits[OUTPUT]) * SCALES[OUTPUT] + sd * sd / 2)
         return TokensRead(mean, float(self.traits[THINKING]) * SCALES[THINKING], sd <= STATED_SD)
 
@@ -443,10 +443,10 @@ TENANT_DIGITS, APPLICATION_DIGITS, TEMPLATE_DIGITS = 8, 14, 24
 """Hex digits of a template: up to the end of its tenant (zeros without keys), of its application, and in total."""
 LONGEST_INSTRUCTIONS = 4_096
 """Maximum number of characters of the instructions that enter the digest."""
-_INSTRUCTIONS = ("system", "developer")
-_OFFERS = ("tools", "functions", "response_format", "text")
+_INSTRUCTION_ROLES = ("system", "developer")
+_FIXED_FIELDS = ("tools", "functions", "response_format", "text")
 """Fields of a body that an application sends unchanged: tools with their schemas, and the form of the answer."""
-_values = re.compile(r"\S*[0-9]\S*")
+_words_with_digits = re.compile(r"\S*[0-9]\S*")
 
 
 def template(request: Request, route: str, app: str, tenant: str = "") -> str:
@@ -457,32 +457,32 @@ def template(request: Request, route: str, app: str, tenant: str = "") -> str:
     Words with digits (dates, ids, numbers) count as equal, and white space is ignored.
     """
     digest = blake2b(digest_size=(TEMPLATE_DIGITS - APPLICATION_DIGITS) // 2)
-    left = LONGEST_INSTRUCTIONS
+    characters_left = LONGEST_INSTRUCTIONS
     for passage in request.passages:
-        if left > 0 and passage.role in _INSTRUCTIONS:
-            words = _values.sub("0", passage.text[:left]).split()
+        if characters_left > 0 and passage.role in _INSTRUCTION_ROLES:
+            words = _words_with_digits.sub("0", passage.text[:characters_left]).split()
             digest.update(" ".join(words).encode(errors="surrogatepass") + b"\0")
-            left -= len(passage.text)
-    for name in _OFFERS:
+            characters_left -= len(passage.text)
+    for name in _FIXED_FIELDS:
         if name in request.body:
             digest.update(request.body[name])
     owner = blake2b(tenant.encode(), digest_size=TENANT_DIGITS // 2).hexdigest() if tenant else "0" * TENANT_DIGITS
-    named = blake2b(f"{route}\0{app}".encode(), digest_size=(APPLICATION_DIGITS - TENANT_DIGITS) // 2)
-    return owner + named.hexdigest() + digest.hexdigest()
+    application = blake2b(f"{route}\0{app}".encode(), digest_size=(APPLICATION_DIGITS - TENANT_DIGITS) // 2)
+    return owner + application.hexdigest() + digest.hexdigest()
 
 
 def instructions(request: Request) -> int:
     """Returns the number of bytes that all requests of a template begin with: instructions, and tools with schemas."""
     texts = sum(
-        len(passage.text.encode(errors="replace")) for passage in request.passages if passage.role in _INSTRUCTIONS
+        len(passage.text.encode(errors="replace")) for passage in request.passages if passage.role in _INSTRUCTION_ROLES
     )
-    return texts + sum(memoryview(request.body[name]).nbytes for name in _OFFERS if name in request.body)
+    return texts + sum(memoryview(request.body[name]).nbytes for name in _FIXED_FIELDS if name in request.body)
 
 
 def tenant_of(template: str) -> str:
     """Returns the tenant's digits; empty without keys, and for templates of versions that had no tenants."""
-    known = len(template) in (APPLICATION_DIGITS, TEMPLATE_DIGITS) and template[:TENANT_DIGITS].strip("0")
-    return template[:TENANT_DIGITS] if known else ""
+    has_tenant = len(template) in (APPLICATION_DIGITS, TEMPLATE_DIGITS) and template[:TENANT_DIGITS].strip("0")
+    return template[:TENANT_DIGITS] if has_tenant else ""
 
 
 def application_of(template: str) -> str:

@@ -78,16 +78,16 @@ class YamlFile:
 
     def walk(self, loc: Loc) -> tuple[Loc, yaml.Node | None]:
         """Returns the parts of `loc` that exist, and the node they lead to."""
-        node, tagged = self.root, False
+        node, in_union = self.root, False
         trail: Loc = ()
         for part in loc:
             kind = _child(node, "kind")
-            if not tagged and isinstance(kind, yaml.ScalarNode) and kind.value == part:
-                tagged = True
+            if not in_union and isinstance(kind, yaml.ScalarNode) and kind.value == part:
+                in_union = True
                 continue
             child = _child(node, part)
             if child is not None:
-                node, trail, tagged = child, (*trail, part), False
+                node, trail, in_union = child, (*trail, part), False
         return trail, node
 
     def text(self, loc: Loc) -> str:
@@ -158,7 +158,7 @@ def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
-_DEPTH = 32
+_MAX_DEPTH = 32
 
 
 def read_bytes(path: Path, source: YamlFile) -> bytes:
@@ -180,7 +180,7 @@ def parse(data: bytes, source: YamlFile) -> None:
         return
     try:
         text = data.decode("utf-8-sig")
-        if _too_deep(text, source):
+        if _is_too_deep(text, source):
             return
         source.root = yaml.compose(text, Loader=_LOADER)
     except UnicodeDecodeError as error:
@@ -201,29 +201,29 @@ def parse(data: bytes, source: YamlFile) -> None:
     elif not isinstance(source.root, yaml.MappingNode):
         source.report(source.root, f"a {source.noun} is a mapping", f"start it with {source.start}")
         source.root = None
-    elif alias := _repeated(source.root, set()):
+    elif alias := _find_repeated(source.root, set()):
         source.report(alias, "an alias ('*') stands for this value", "write the value out in each place")
         source.root = None
 
 
-def _too_deep(text: str, source: YamlFile) -> bool:
+def _is_too_deep(text: str, source: YamlFile) -> bool:
     """Reports deep nesting. Composing is recursive in C, so a file that is too deep would crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEPTH:
+        if depth > _MAX_DEPTH:
             source.report(event, "nested too deeply", f"flatten it: a {source.noun} is a few levels deep")
             return True
     return False
 
 
-def _repeated(node: yaml.Node, visited: set[int]) -> yaml.Node | None:
+def _find_repeated(node: yaml.Node, visited: set[int]) -> yaml.Node | None:
     """Returns a node that occurs twice. Aliases can be cyclic or grow without bound, and have only one place."""
     if id(node) in visited:
         return node
     visited.add(id(node))
     children = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
-    repeated = (_repeated(child, visited) for child in children if isinstance(child, yaml.Node))
+    repeated = (_find_repeated(child, visited) for child in children if isinstance(child, yaml.Node))
     return next(filter(None, repeated), None)
 
 
@@ -299,10 +299,10 @@ def _scalar(node: yaml.ScalarNode, source: YamlFile) -> Value:
         source.report(node, f"the tag {node.tag} is not supported", "remove the tag")
     if source.environ is None or "${" not in text:
         return text
-    return _REFERENCE.sub(lambda match: _filled(node, match, source, source.environ or {}), text)
+    return _REFERENCE.sub(lambda match: _reference_value(node, match, source, source.environ or {}), text)
 
 
-def _filled(node: yaml.ScalarNode, match: re.Match[str], source: YamlFile, environ: Mapping[str, str]) -> str:
+def _reference_value(node: yaml.ScalarNode, match: re.Match[str], source: YamlFile, environ: Mapping[str, str]) -> str:
     """Returns the value of a reference, or the reference itself after reporting a problem."""
     name = _NAME.fullmatch(match[1])
     if not name or not match[0].endswith("}"):
@@ -338,9 +338,9 @@ def dotted(loc: Loc) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns a remedy for an unknown name."""
     names = tuple(known)
-    close = [name for name in names if name.endswith(f"/{word}")] or get_close_matches(word, names, n=1, cutoff=0.6)
-    if close:
-        return "did you mean " + " or ".join(f"'{name}'" for name in close[:4]) + "?"
+    similar = [name for name in names if name.endswith(f"/{word}")] or get_close_matches(word, names, n=1, cutoff=0.6)
+    if similar:
+        return "did you mean " + " or ".join(f"'{name}'" for name in similar[:4]) + "?"
     return f"use one of {', '.join(names[:12])}" + (", …" if len(names) > 12 else "") if names else "declare one first"
 
 

@@ -46,7 +46,7 @@ def read_model(model: type[Part], root: yaml.Node, source: YamlFile) -> Part:
             ]
         for detail in details:
             _report(schema, source, detail)
-        parts = {_smallest(schema, source, detail) for detail in details}
+        parts = {_removable_part(schema, source, detail) for detail in details}
         # The last items of a list are dropped first.
         for part in sorted(parts, key=lambda loc: [f"{at:>9}" for at in loc], reverse=True):
             source.drop(part)
@@ -54,20 +54,20 @@ def read_model(model: type[Part], root: yaml.Node, source: YamlFile) -> Part:
                 examples[str(part[0])] = row["examples"][0]
 
 
-def _smallest(schema: dict[str, Any], source: YamlFile, detail: ErrorDetails) -> Loc:
+def _removable_part(schema: dict[str, Any], source: YamlFile, detail: ErrorDetails) -> Loc:
     """Returns the smallest part whose removal leaves the rest valid: an unknown or optional key, or the outermost entry
     of a list or mapping that may be shorter; else the key of the file itself."""
     trail, _ = source.walk(detail["loc"])
     if detail["type"] == "extra_forbidden":
         return trail
-    length, entered = 1, False
+    length, inside = 1, False
     for n, part in enumerate(trail, 1):
         parent = _schema_at(schema, trail[: n - 1])
         if part in parent.get("properties", ()):
-            spare = part not in parent.get("required", ())
+            is_removable = part not in parent.get("required", ())
         else:
-            spare, entered = not entered and "minItems" not in parent, True
-        length = n if spare else length
+            is_removable, inside = not inside and "minItems" not in parent, True
+        length = n if is_removable else length
     return trail[:length] or detail["loc"][:1]
 
 
