@@ -150,9 +150,9 @@ class Learning(Struct, eq=False):
         self._trust.observe(row)
         try:
             learned = [outcome for outcome in outcomes(row) if self._rates.observe(outcome)]
-        except ValueError as error:
-            learned, reason = [], type(error).__name__
-            _log.warning("a score of request %s by '%s' can't be learned from (%s)", row.request_id, row.source, reason)
+        except ValueError:
+            learned = []
+            _log.warning("a score of request %s by '%s' can't be learned from", row.request_id, row.source)
         self._counts.outcomes["learned" if learned else "not_learned"] += 1
         if learned and learned[-1].weight > 0:
             self._counts.passes[row.target, "passed" if learned[-1].score >= PASSED else "failed"] += 1
