@@ -313,7 +313,7 @@ class BudgetHold(Struct, eq=False):
             patience_ms = min(patience_ms, LENT_PATIENCE_MS)
         until = clock_ms() + patience_ms
         for sparing in (True, False):
-            if isinstance(outcome, Refused) and outcome.passing:
+            if isinstance(outcome, Refused) and (outcome.passing or (ask.spare and not sparing)):
                 outcome = await self._room.until_there_is(partial(again, sparing), until - clock_ms())
         if isinstance(outcome, Refused) and outcome.account.unit is Unit.THINKING and ask.shortest is None:
             # There will be no room for the usual thinking, so the request is answered with less.
