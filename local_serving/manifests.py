@@ -122,7 +122,7 @@ def launched(spec: EngineSpec) -> Vllm:
         return spec
     if isinstance(spec, Llamacpp):
         raise EngineError(f"{spec.name} runs inside the gateway's own container: `lowpass serve` starts it")
-    raise EngineError(f"{spec.name} is run by somebody else: name its spec in the policy, nothing is to be deployed")
+    raise EngineError(f"{spec.name} is not run by lowpass: name its spec in the policy, nothing is to be deployed")
 
 
 def serve(spec: Vllm, *more: str) -> tuple[str, ...]:

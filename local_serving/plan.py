@@ -411,6 +411,6 @@ def plan(spec: EngineSpec) -> EnginePlan:
     if isinstance(spec, Llamacpp):
         return on_cpu_of_llamacpp(spec)
     if not isinstance(spec, Vllm):
-        raise EngineError(f"{spec.name} is run by somebody else: there is nothing to plan")
+        raise EngineError(f"{spec.name} is not run by lowpass: there is nothing to plan")
     model = architecture(spec)
     return of_gpus(spec, model) if spec.gpu else of_vllm(spec, model)

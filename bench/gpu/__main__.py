@@ -36,7 +36,7 @@ def measure(spec: EngineSpec, streams: list[int], shape: Shape, overhead: bool) 
     """Raises EngineError or LoadError."""
     words = format_of(spec)
     if isinstance(spec, External) or words is None:
-        raise EngineError(f"{spec.name} is run by somebody else: name the spec by which it is started")
+        raise EngineError(f"{spec.name} is not run by lowpass: name the spec by which it is started")
     count, hourly = gpus(spec), served(spec, ["http://127.0.0.1:9/v1"]).hourly
     with tempfile.TemporaryDirectory(prefix="lowpass-bench-") as name, engine(spec, Path(name)) as found:
         door = Door(found.port, names(spec)[0] if isinstance(spec, Vllm) else spec.model)

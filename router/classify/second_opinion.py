@@ -45,10 +45,10 @@ class SecondOpinion(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
     kind: Literal["local_llm"]
-    target: str = Field(description="A local target of this policy: nobody else is ever asked.")
+    target: str = Field(description="A local target of this policy; no other is ever asked.")
     timeout_ms: Annotated[int, Field(gt=0)] = Field(5_000, description="Then it counts as found.")
     most: Annotated[int, Field(gt=0, le=100)] = Field(
-        20, description="Asked about in one request; where there is more, nobody is asked, and all of it is found."
+        20, description="Asked about in one request; if there are more, none is asked about, and all count as found."
     )
 
     @property

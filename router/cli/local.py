@@ -59,7 +59,7 @@ def plan_engines(
         if isinstance(plan, str):
             typer.echo(plan, err=True)
         elif not as_json and plan is None:
-            typer.echo(f"{name}: run by somebody else, nothing to plan")
+            typer.echo(f"{name}: not run by lowpass, nothing to plan")
         elif not as_json and plan is not None and plan.remedy:
             typer.echo(f"{name}: {plan.remedy}")
     raise typer.Exit(any(isinstance(plan, str) or (plan is not None and not plan.fits) for plan in by_name.values()))
@@ -198,7 +198,7 @@ def _outcome(spec: EngineSpec, started: Popen[bytes] | EngineRecord | None, sett
     if isinstance(started, EngineRecord):
         return _already(spec, started)
     if started is None:
-        typer.echo(f"{spec.name} is run by somebody else: it is started there")
+        typer.echo(f"{spec.name} is not run by lowpass: it is started there")
         return ""
     name, reported_s = spec.name, begun_s
     while started.poll() is None:

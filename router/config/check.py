@@ -42,7 +42,7 @@ def check_opinion(source: YamlFile, sensitivity: Sensitivity, names: Sequence[st
         return
     for index, detector in enumerate(sensitivity.detectors):
         if isinstance(detector, Keywords | Patterns) and detector.ask is not None:
-            problem = "nobody is there to be asked: what it finds would never count"
+            problem = "there is no model to ask: what it finds would never count"
             remedy = "add {kind: local_llm, target: a local one} to the detectors, or remove ask"
             source.report(source.key((*_DETECTORS_AT, index, "ask")), problem, remedy)
 

@@ -176,7 +176,7 @@ class TermsRow(YamlPart):
     retention_days: int | None = Field(None, ge=0, description="How long inputs are kept, abuse logs included.")
     baa: bool | None = Field(None, description="A business associate agreement covers it.")
     evidence: str | None = Field(None, min_length=1, description="The contract or page that says so.")
-    expires: Date | None = Field(None, description="From this day on (UTC) the target serves nobody.")
+    expires: Date | None = Field(None, description="From this day on (UTC) the target serves no request.")
     verify: Annotated[str, form("verify")] | None = Field(
         None, description='Where an answer states its region: "usage.NAME" or "header:NAME".'
     )

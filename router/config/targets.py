@@ -81,7 +81,7 @@ def terms(source: YamlFile, loc: Loc, row: TermsRow, provider: Provider) -> Term
         problem = f"{key} is more than {provider.id} promises everybody, and nothing vouches for it"
         source.report(source.key((*loc, key)), problem, f'remove {key}, or add evidence: "the contract that says so"')
     if row.expires and until is not None and until <= now_ms():
-        problem = f"the evidence expired on {row.expires}: nobody would be served there"
+        problem = f"the evidence expired on {row.expires}: the target would serve no request"
         source.report((*loc, "expires"), problem, "renew it, or remove what it vouches for", passed=True)
     return promised
 

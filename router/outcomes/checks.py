@@ -95,7 +95,7 @@ class HttpVerifier(VerifierBase):
     with_request: bool = Field(False, description="It is told the request's body as well.")
     local: bool = Field(False, description="It runs on machines of yours: nothing leaves.")
     region: str = Field("", description="Where it runs, in the words that classes use.")
-    jurisdiction: str = Field("", description="ISO 3166 code of the country of whoever runs it.")
+    jurisdiction: str = Field("", description="ISO 3166 code of the country of its operator.")
     terms: VerifierTerms = VerifierTerms()
 
     @model_validator(mode="after")
@@ -104,7 +104,7 @@ class HttpVerifier(VerifierBase):
         if any(not "!" <= character <= "~" for character in key):
             raise mistake("reachable with its key", "set api_key without blanks and line breaks")
         if self.local and self.terms != VerifierTerms():
-            raise mistake("either local or bound by terms", "remove terms: nobody else is there to promise anything")
+            raise mistake("either local or bound by terms", "remove terms: a local verifier needs none")
         return self
 
     @cached_property
@@ -177,7 +177,7 @@ def mistakes(verifiers: Sequence[Verifier], judge: Judge | None, targets: Sequen
     index_by_name: dict[str, int] = {}
     for index, verifier in enumerate(verifiers):
         if verifier.name in index_by_name:
-            problem = f"two verifiers are named '{verifier.name}': nobody could tell what each of them said"
+            problem = f"two verifiers are named '{verifier.name}': their scores could not be told apart"
             yield VerifierMistake(("verifiers", index), problem, "give one of them a label")
         index_by_name[verifier.name] = index
     if judge is not None and set(targets) <= {judge.target}:

@@ -366,5 +366,5 @@ def test_a_model_of_which_too_little_is_known_is_told(
 
 
 def test_what_somebody_else_runs_is_not_planned() -> None:
-    with pytest.raises(EngineError, match="run by somebody else: there is nothing to plan"):
+    with pytest.raises(EngineError, match="not run by lowpass: there is nothing to plan"):
         plan(specs.External(name="theirs", model="m", urls=("http://gpu1:8000/v1",)))

@@ -62,7 +62,7 @@ REFUSED = [
 @each_row(
     "spec, status, out, error",
     [
-        (EXTERNAL, 0, "own.yaml: run by somebody else", ""),
+        (EXTERNAL, 0, "own.yaml: not run by lowpass", ""),
         (SPEC.replace("l40s-48gb", "t4-16gb"), 1, "own.yaml: spread it over 2 × t4-16gb (tensor × 2)", ""),
         *((spec, 1, "", message) for spec, message in REFUSED),
     ],
