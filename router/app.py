@@ -17,7 +17,7 @@ from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai import OpenAICompatible
 from router.accounting import Accounting, carry_over, reconcile
 from router.api.auth import Keyring, ledger_of
-from router.api.edge import App, Visits
+from router.api.edge import ActiveRequests, App
 from router.api.hot import HotRoutes
 from router.api.parse import asking
 from router.budget.alerts import Alerts
@@ -176,7 +176,7 @@ class GatewayProcess:
         self._health = Health(monotonic_s)
         self._http, self._litellm = HttpTransport(), LitellmTransport()
         self._reader = NamesReader()
-        self._visits = Visits()
+        self._active_requests = ActiveRequests()
         self._own_requests: set[str] = set()
         """Ids of requests that the gateway sends to itself."""
         self._policy_error, self._ledger_was_available, self._ticking, self._recoveries = "", True, asyncio.Lock(), 0
@@ -203,7 +203,7 @@ class GatewayProcess:
         self._pipeline = Pipeline(config, accounting, sources, dispatcher, self._health, fleet)
         self._adopt_egress_policy()
         self._observer = observer(settings.json_log, os.environ)
-        self.app = HotRoutes(self._pipeline, ring, self._visits, self.state, self._rest, self._observer)
+        self.app = HotRoutes(self._pipeline, ring, self._active_requests, self.state, self._rest, self._observer)
         self.app.let_browsers(config.browsers)
 
     async def start(self) -> None:
@@ -265,7 +265,7 @@ class GatewayProcess:
             health=self._health.snapshot,
             engines=lambda: self._peers.engines,
             budgets=balances,
-            in_flight=lambda: len(self._visits),
+            in_flight=lambda: len(self._active_requests),
         )
         return rest.rest(
             self.keyring,
@@ -306,7 +306,7 @@ class GatewayProcess:
             "policies": sorted(self._telemetry.policies),
             "engines": engines,
             "targets": unhealthy,
-            "in_flight": len(self._visits),
+            "in_flight": len(self._active_requests),
         }
 
     async def tick_forever(self, every_s: float = TICK_S) -> None:
@@ -320,7 +320,7 @@ class GatewayProcess:
     async def tick(self, recover: bool, forget: bool = False) -> None:
         """Checks the policy file, the keys and everything else that changes without a request."""
         async with self._ticking:
-            self._telemetry.in_flight, self._telemetry.ledger = len(self._visits), self._journal.available
+            self._telemetry.in_flight, self._telemetry.ledger = len(self._active_requests), self._journal.available
             self._telemetry.health = self._health.snapshot()
             self._telemetry.tally()
             self._http.end(self._replicas.hear(self._peers.engines))
@@ -361,7 +361,7 @@ class GatewayProcess:
             self._alerts.adopt(self._rules().accounts.budgets)
 
     async def close(self) -> None:
-        await self._visits.end()
+        await self._active_requests.end()
         await self._accounting.end()
         await self._recorder.close()
         await self._webhooks.close()
@@ -391,7 +391,7 @@ class GatewayProcess:
 
     async def _recover(self) -> None:
         self._accounting.lease.renew()
-        if lost := self._accounting.recover({visit.id for visit in self._visits} | self._own_requests):
+        if lost := self._accounting.recover({active.id for active in self._active_requests} | self._own_requests):
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
             # The ledger is apart from the budgets. After an outage, all gateways first get time to renew their leases.

@@ -402,7 +402,7 @@ class Admin(Struct, eq=False):
         if budget is not None and budget.scope == "request":
             return invalid("id", f"'{identifier}' limits each request by itself: nothing is kept for it.")
         if budget is not None and budget.scope == "session" and not limits.session:
-            return invalid("x-lowpass-session", f"'{identifier}' has a pot for each session: send x-lowpass-session.")
+            return invalid("x-lowpass-session", f"'{identifier}' has an account per session: send x-lowpass-session.")
         known = ", ".join(self._binding(caller, limits)) or "none"
         message = f"There is no budget '{identifier}' that binds this key. Known: {known}."
         return ClientError(404, "not_found", message, param="id")
@@ -441,4 +441,4 @@ def _limits(request: Request) -> Limits:
 
 def _several(identifier: str, pots: Sequence[BudgetAccount]) -> ClientError:
     known = ", ".join(pot.account.id for pot in pots[:12])
-    return invalid("id", f"'{identifier}' has several pots: name one of {known}{', …' if len(pots) > 12 else ''}.")
+    return invalid("id", f"'{identifier}' has several accounts: name one of {known}{', …' if len(pots) > 12 else ''}.")

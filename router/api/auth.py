@@ -23,7 +23,7 @@ REPORTS = "reports"
 ADMIN = "admin"
 """Scope that may create and change keys, and set limits of budgets."""
 _OPENS = {REPORTS: "see reports", ADMIN: "change keys and limits"}
-LOOK_S = 0.1
+LOOKUP_PAUSE_S = 0.1
 """Minimum time in seconds between two reads of the ledger for unknown keys, however many are sent."""
 UNKNOWN_S, MOST_UNKNOWN = 1.0, 1_024
 """Time in seconds for which an unknown key is not looked up again; maximum number of unknown keys remembered."""
@@ -40,16 +40,16 @@ class Keyring:
         self._ledger, self._loopback = ledger, loopback
         self.callers: Mapping[bytes, Caller] = {}
         self.open_to_all = False
-        self._told: set[tuple[str, str]] = set()
-        self._looking, self._next_look_s = asyncio.Lock(), 0.0
-        self._look: asyncio.Task[None] | None = None
+        self._warned_of: set[tuple[str, str]] = set()
+        self._lookup_lock, self._next_lookup_s = asyncio.Lock(), 0.0
+        self._lookup: asyncio.Task[None] | None = None
         """Task that waits to read the keys again; None once it has begun to read."""
         self._unknown = Latest[bytes, float](MOST_UNKNOWN)
         """Digests that were not found → monotonic time in seconds until which they are not looked up again."""
 
     async def refresh(self) -> tuple[dict[str, int], dict[str, float]]:
         """Calls `read` in a thread, one call at a time, so that the latest read wins."""
-        async with self._looking:
+        async with self._lookup_lock:
             return await asyncio.to_thread(self.read)
 
     def read(self) -> tuple[dict[str, int], dict[str, float]]:
@@ -89,10 +89,10 @@ class Keyring:
         none. Raises `ClientError` 503 while the ledger can't be read."""
         if monotonic_s() < self._unknown.get(hashed, 0.0):
             return None
-        if self._look is None:
-            self._look = asyncio.ensure_future(self._look_again())
+        if self._lookup is None:
+            self._lookup = asyncio.ensure_future(self._read_again())
         try:
-            await asyncio.shield(self._look)
+            await asyncio.shield(self._lookup)
         except LedgerUnavailable:
             raise ledger_down() from None
         caller = self.callers.get(hashed)
@@ -100,19 +100,19 @@ class Keyring:
             self._unknown.put(hashed, monotonic_s() + UNKNOWN_S)
         return caller
 
-    async def _look_again(self) -> None:
+    async def _read_again(self) -> None:
         """Reads the keys once, for all lookups that began to wait before it reads."""
-        async with self._looking:
-            await asyncio.sleep(max(0.0, self._next_look_s - monotonic_s()))
-            self._look, self._next_look_s = None, monotonic_s() + LOOK_S
+        async with self._lookup_lock:
+            await asyncio.sleep(max(0.0, self._next_lookup_s - monotonic_s()))
+            self._lookup, self._next_lookup_s = None, monotonic_s() + LOOKUP_PAUSE_S
             await asyncio.to_thread(self.read)
 
     def review(self, classes: Container[str]) -> None:
         """Logs, once each, the keys whose minimum class the policy does not declare."""
         for caller in self.callers.values():
             name = caller.min_class
-            if name and name not in classes and (caller.id, name) not in self._told:
-                self._told.add((caller.id, name))
+            if name and name not in classes and (caller.id, name) not in self._warned_of:
+                self._warned_of.add((caller.id, name))
                 _log.warning("key '%s' names class %s, which the policy lacks: it is bound by all", caller.name, name)
 
 

@@ -32,7 +32,7 @@ class Traces(Struct, frozen=True, omit_defaults=True):
         return self.reasoning_content or _words(self.thinking_blocks) or _words(self.reasoning_details)
 
 
-def kept(text: str, blocks: list[Block], details: list[Block]) -> Traces:
+def traces_of(text: str, blocks: list[Block], details: list[Block]) -> Traces:
     """Returns the traces of a thought; keeps `text` only if no block repeats it."""
     return Traces("" if _words(blocks) or _words(details) else text, blocks, details)
 
@@ -162,7 +162,7 @@ class ChatCompletion(Chunk, frozen=True, kw_only=True):
     choices: list[ReplyChoice]
 
 
-def promised(decoder: Decoder[T], raw: bytes) -> T:
+def decoded(decoder: Decoder[T], raw: bytes) -> T:
     """Decodes the output of an adapter; raises `UpstreamFailure` if it is not a chat answer."""
     try:
         return decoder.decode(raw)
@@ -173,7 +173,7 @@ def promised(decoder: Decoder[T], raw: bytes) -> T:
 
 def completion(chat: dict[str, Raw]) -> ChatCompletion:
     """Returns a whole chat answer as a struct. Raises `UpstreamFailure` if `chat` is not one."""
-    return promised(_COMPLETION, encode(chat))
+    return decoded(_COMPLETION, encode(chat))
 
 
 # A chat stream, read event by event. Subclasses turn it into the events of another API.
@@ -205,7 +205,7 @@ class ChatReader:
         """Translates whole `data: {chat.completion.chunk}` events; raises `UpstreamFailure` for other data."""
         for line in chat_sse.splitlines():
             if line.startswith(b"data:"):
-                self.take(promised(_CHUNK, line[5:]))
+                self.take(decoded(_CHUNK, line[5:]))
         return self.taken()
 
     def check(self, body: dict[str, Raw]) -> None:

@@ -117,11 +117,11 @@ def crash(error: Exception) -> ClientError:
 # Requests in progress. A connection that is closed by its client notifies the request that it is answering.
 
 
-class Visit(ClientPresence, kw_only=True):
-    """A request in progress, as an entry of `visits`. `cancelled`: whether `cancel` has cancelled its task."""
+class ActiveRequest(ClientPresence, kw_only=True):
+    """A request in progress, as an entry of `all_active`. `cancelled`: whether `cancel` has cancelled its task."""
 
     id: str
-    visits: "Visits"
+    all_active: "ActiveRequests"
     task: "asyncio.Task[Any] | None"
     cancelled: bool = False
     _timer: asyncio.TimerHandle | None = None
@@ -133,34 +133,34 @@ class Visit(ClientPresence, kw_only=True):
 
     def leave(self) -> None:
         """Handles the client's departure: cancels the request, or lets it be read to its end if it is billed anyway."""
-        if self not in self.visits:
+        if self not in self.all_active:
             return
-        if not self.reads_on or sum(visit.gone for visit in self.visits) >= MOST_READ_ON:
+        if not self.reads_on or sum(active.gone for active in self.all_active) >= MOST_READ_ON:
             self.cancel()
         else:
             self.gone = True
             self._timer = asyncio.get_running_loop().call_later(READ_ON_S, self.cancel)
 
     def end(self) -> None:
-        self.visits.discard(self)
+        self.all_active.discard(self)
         if self._timer is not None:
             self._timer.cancel()
 
 
 def client_left(scope: Mapping[str, Any]) -> None:
     """Notifies the request of this scope that its client closed the connection."""
-    if isinstance(visit := scope.get("visit"), Visit):
-        visit.leave()
+    if isinstance(active := scope.get("active"), ActiveRequest):
+        active.leave()
 
 
-class Visits(set[Visit]):
+class ActiveRequests(set[ActiveRequest]):
     """All requests in progress."""
 
     async def end(self) -> None:
         """Cancels the requests in progress and waits until they are settled."""
-        for visit in self:
-            visit.cancel()
-        tasks = [visit.task for visit in self if visit.task is not None]
+        for active in self:
+            active.cancel()
+        tasks = [active.task for active in self if active.task is not None]
         if tasks:
             await asyncio.wait(tasks)
 

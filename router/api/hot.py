@@ -99,7 +99,7 @@ class HotRoutes(Struct, eq=False):
 
     _pipeline: Pipeline
     _keyring: Keyring
-    _visits: edge.Visits
+    _active: edge.ActiveRequests
     _state: Callable[[], Mapping[str, object]]
     _load: Callable[[], edge.App]
     _observer: Observer | None = None
@@ -129,15 +129,15 @@ class HotRoutes(Struct, eq=False):
 
     async def _visit(self, endpoint: Endpoint, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
         """Serves one request to a model route, from its key and body to the answer or the error."""
-        visit = scope["visit"] = edge.Visit(id=new_id(), visits=self._visits, task=asyncio.current_task())
-        self._visits.add(visit)
-        observed = None if self._observer is None else ObservedRequest(visit.id, endpoint, scope["headers"])
+        active = scope["active"] = edge.ActiveRequest(id=new_id(), all_active=self._active, task=asyncio.current_task())
+        self._active.add(active)
+        observed = None if self._observer is None else ObservedRequest(active.id, endpoint, scope["headers"])
         try:
             try:
-                request, caller = await self._read(endpoint, visit.id, scope, receive)
+                request, caller = await self._read(endpoint, active.id, scope, receive)
                 if scope["path"] == COUNT:
                     tokens = edge.encode({"input_tokens": await self._pipeline.count(request, caller)})
-                    await edge.send_json(200, tokens, [(b"x-request-id", visit.id.encode())], send)
+                    await edge.send_json(200, tokens, [(b"x-request-id", active.id.encode())], send)
                     return
                 if observed is not None:
                     observed.stream = request.stream
@@ -145,8 +145,8 @@ class HotRoutes(Struct, eq=False):
                 if endpoint is Endpoint.MESSAGES:
                     translation = MessagesStream(request)
                 elif endpoint is Endpoint.RESPONSES:
-                    translation = ResponsesEncoder(request.body, f"resp_{visit.id}")
-                served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit)
+                    translation = ResponsesEncoder(request.body, f"resp_{active.id}")
+                served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=active)
                 headers = answer_headers(request, served)
                 if served.events is None:
                     await edge.send_json(200, whole(request, served, translation), headers, send)
@@ -157,15 +157,15 @@ class HotRoutes(Struct, eq=False):
                 refusal = error if isinstance(error, ClientError) else edge.crash(error)
                 if observed is not None:
                     observed.refused(refusal.status, refusal.code)
-                shape = envelope(refusal, visit.id) if endpoint is Endpoint.MESSAGES else None
-                await edge.refuse(refusal, visit.id, send, shape)
+                shape = envelope(refusal, active.id) if endpoint is Endpoint.MESSAGES else None
+                await edge.refuse(refusal, active.id, send, shape)
         except asyncio.CancelledError:
-            if not (visit.cancelled or visit.gone):
+            if not (active.cancelled or active.gone):
                 raise
-            if visit.cancelled and visit.task is not None:
-                visit.task.uncancel()
+            if active.cancelled and active.task is not None:
+                active.task.uncancel()
         finally:
-            visit.end()
+            active.end()
             if observed is not None and self._observer is not None:
                 # Without this the log would lack requests whose client left before a decision was made.
                 observed.refused(CLIENT_CLOSED, CLIENT_GONE)

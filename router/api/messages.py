@@ -188,16 +188,16 @@ def _turns(turns: Iterable[MessagesTurn]) -> Iterator[Json]:
 
 
 def _user(blocks: list[ContentBlock], place: str) -> Iterator[Json]:
-    beside: list[Json] = []
+    user_parts: list[Json] = []
     for index, block in enumerate(blocks):
         if block.type != "tool_result":
-            beside += _parts(block, f"{place}[{index}]")
+            user_parts += _parts(block, f"{place}[{index}]")
             continue
         texts, media = _result(block, f"{place}[{index}].content")
         yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": simple(texts)}
-        beside += media
-    if beside:
-        yield {"role": "user", "content": simple(beside)}
+        user_parts += media
+    if user_parts:
+        yield {"role": "user", "content": simple(user_parts)}
 
 
 def _result(block: ContentBlock, place: str) -> tuple[list[Json], list[Json]]:

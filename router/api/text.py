@@ -293,10 +293,10 @@ def _of_kinds(passages: Sequence[Passage], whole: Container[Path]) -> set[Modali
             unknown.add(path[:-1])
         else:
             unscannable.add(modality)
-    beside = (
+    members = (
         (path[:depth], path[depth]) for path in (passage.path for passage in passages) for depth in range(len(path))
     )
-    if unknown and any(part in unknown and name not in ("type", "text") for part, name in beside):
+    if unknown and any(part in unknown and name not in ("type", "text") for part, name in members):
         unscannable.add(Modality.FILE)
     return unscannable
 

@@ -68,7 +68,7 @@ def left(gateway: Gateway, upstream: Upstream, route: str, stream: bool = True) 
         until(lambda: len(upstream.requests) > before)
         (row,) = gateway.rows("SELECT id FROM requests WHERE route = ? ORDER BY id DESC LIMIT 1", route)
         yield row["id"]
-    until(lambda: all(visit.gone for visit in list(gateway.app._visits)))
+    until(lambda: all(active.gone for active in list(gateway.app._active_requests)))
     GONE.set()
     until(lambda: gateway.row(row["id"])["status"] == 499)
 

@@ -15,8 +15,8 @@ from router.api.chat import (
     ReplyToolCall,
     StreamedCall,
     completion,
-    kept,
     merged,
+    traces_of,
 )
 from router.api.responses.request import SUMMARY, custom_input, custom_names, given, included, stated
 from router.redact.redact import closed
@@ -146,7 +146,7 @@ class ReasoningItem(MessageItem):
         """Returns the item; `encrypted_content` holds opaque traces, or any that the client asked for."""
         parts = [part.value() for part in self._parts]
         text = "".join(piece for part in self._parts for piece in part.pieces)
-        traces = kept(text, merged(self._blocks), merged(self._details))
+        traces = traces_of(text, merged(self._blocks), merged(self._details))
         item: Item = {"id": self._id, "type": "reasoning", "summary": parts if self._stream.summary else []}
         if parts and not self._stream.summary:
             item["content"] = parts
