@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -238,7 +238,7 @@ class BudgetHold(Struct, eq=False):
         if not self.bound.accounts:
             self.reservation = structs.replace(self.reservation, granted=ANY_AMOUNT.within(self.bound.caps))
             return None
-        if self._room.growing:
+        if self._room.growing and steps[0].estimate.metered:
             ask = self._sparing(ask)
         granted = await self._store.reserve(self._request.id, self.bound.accounts, ask, at_ms)
         if isinstance(granted, Refused):
@@ -299,15 +299,16 @@ class BudgetHold(Struct, eq=False):
         async def again(sparing: bool) -> Reservation | Refused:
             known = [held_anew(step, self._request, self.learned, self.bound.thinking) for step in steps]
             fresh = self.ask(known, exactly=ask.shortest is not None)
-            async with self._room.turn:  # one after another, so that each counts those admitted before
-                fresh = self._sparing(fresh) if sparing else fresh
+            async with self._room.turn if metered else nullcontext():  # in turns, so that each counts those before
+                fresh = self._sparing(fresh) if sparing and metered else fresh
                 outcome = await self._store.reserve(self._request.id, self.bound.accounts, fresh, now_ms())
                 if isinstance(outcome, Refused):
-                    return _short(outcome, fresh)
+                    return _short(outcome, fresh, waits=metered)
                 self._grow(outcome.granted, known[0])
                 return outcome
 
-        refused = _short(refused, ask)
+        metered = steps[0].estimate.metered  # else its whole cap is held, and it is shortened at once
+        refused = _short(refused, ask, waits=metered)
         outcome: Reservation | Refused = refused
         if refused.passing and not (await self._knowing_what_is_lent(refused)).passing:
             patience_ms = min(patience_ms, LENT_PATIENCE_MS)
@@ -319,7 +320,7 @@ class BudgetHold(Struct, eq=False):
             # There will be no room for the usual thinking, so the request is answered with less.
             lower = structs.replace(ask, least=_least(steps), spare={})
             return await self._store.reserve(self._request.id, self.bound.accounts, lower, now_ms())
-        return _short(outcome, ask, at_last=True) if isinstance(outcome, Refused) and outcome.passing else outcome
+        return _short(outcome, ask, waits=False) if isinstance(outcome, Refused) and outcome.passing else outcome
 
     def fit(self, step: Candidate) -> FittedRequest | None:
         """Returns how to ask `step` within what is left; None if there is no room for an answer."""
@@ -517,15 +518,15 @@ def _least(steps: Sequence[Candidate]) -> Amount:
     return Amount(min(map(_LEAST_USD, steps)), min(map(_LEAST_THINKING, steps)))
 
 
-def _short(refused: Refused, ask: HoldRequest, *, at_last: bool = False) -> Refused:
-    """Marks a refusal as `short`, to be decided again, if there is room for less and others do not hold more than that
-    (`at_last`: however much they hold)."""
+def _short(refused: Refused, ask: HoldRequest, *, waits: bool) -> Refused:
+    """Marks a refusal as `short`, to be decided again, if there is room for less than was decided; if it `waits`, only
+    where what was decided can't fit later, and others do not hold more than is left."""
     unit, least = refused.account.unit, ask.shortest
-    if refused.account.needs(ask.least) <= refused.left < refused.needed:  # only for others to grow
-        refused = structs.replace(refused, needed=refused.left + 1)
-    if (refused.passing and not at_last) or least is None or unit not in GRANTED:
+    if waits and refused.account.needs(ask.least) <= refused.left < refused.needed:  # only for others to grow
+        return structs.replace(refused, needed=refused.left + 1)
+    if (refused.passing and waits) or least is None or unit not in GRANTED:
         return refused
     short = least.of(unit) <= refused.left < refused.needed
-    if short and not at_last and refused.left < refused.held - refused.lent:
+    if short and waits and refused.left < refused.held - refused.lent:
         return structs.replace(refused, needed=refused.left + 1)
     return structs.replace(refused, short=short, needed=least.usd if unit is Unit.USD else refused.needed)
