@@ -142,7 +142,7 @@ def test_a_key_of_another_process_is_looked_for_and_a_crowd_of_wrong_ones_is_not
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is sent while it is looked for arrives."""
-    monkeypatch.setattr(auth, "LOOK_S", 2.0)
+    monkeypatch.setattr(auth, "LOOKUP_PAUSE_S", 2.0)
     gateway = Gateway(tmp_path, policy(upstream.url), tick_s=3_600)
     create(gateway, "root")
     with gateway:
